@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -216,3 +217,37 @@ def test_conditions() -> None:
     for text in ("a.b == 1", "open('x')", "a[0]", "'a' == 1", "a ==", "a @ b", "max(a, key=b)"):
         with pytest.raises(ValueError, match=r"condition"):
             condition(text)
+
+
+class BesideSounds(nn.Module):
+    """What asks for an even length, in code of its own, beside what asks in PyTorch's."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        window = torch.ones(16)
+        sizes = torch.stft(x, 16, 4, window=window, return_complex=True).abs().mean((1, 2))
+        first = y[:, ::2] * 2 if y.shape[1] % 2 == 0 else y[:, 1::2]
+        return first + sizes[:, None]
+
+
+@torch.no_grad()
+def test_named_sizes_have_conditions(tmp_path: Path) -> None:
+    torch.manual_seed(8)
+    length, n = torch.export.Dim("length", min=16, max=400), torch.export.Dim("n")
+    module, library = BesideSounds().eval(), tmp_path / "h.so"
+    example = {"x": torch.randn(2, 40), "y": torch.randn(2, 6)}
+    shapes = {"x": {1: length}, "y": {1: n}}
+    compiled = byoc.compile(module, library, example_inputs=example, dynamic_shapes=shapes)
+    assert not compiled.report.left and len(compiled.report.regions) == 1
+    assert [i.shape for i in compiled.metadata.inputs] == [(2, "length"), (2, "y_1")]
+    with byoc.load(library) as model:
+        for x, y in ((40, 6), (83, 10)):
+            given = {"x": torch.randn(2, x), "y": torch.randn(2, y)}
+            found = model.run({name: t.numpy() for name, t in given.items()})["output"]
+            torch.testing.assert_close(torch.from_numpy(found), module(**given))
+        with pytest.raises(byoc.InputError, match="y_1 % 2 == 0, where y_1 = 7"):
+            model.run({"x": np.zeros((2, 40), np.single), "y": np.zeros((2, 7), np.single)})
+        with pytest.raises(byoc.InputError, match="length is 500"):
+            model.run({"x": np.zeros((2, 500), np.single), "y": np.zeros((2, 6), np.single)})
+    same = {"x": {1: n}, "y": {1: n}}
+    with pytest.raises(byoc.ModelError, match="n"):
+        byoc.compile(module, example_inputs=example, dynamic_shapes=same)

@@ -223,6 +223,35 @@ def test_rows_are_repeated(tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(found[name]), tensor)
 
 
+class Lengthened(nn.Module):
+    """FastSpeech's regulator of lengths, and a Transformer layer over what it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        often = x.mean(-1).exp().round().clamp(min=1).long()
+        ends, last = often.cumsum(1), torch.arange(often.sum(1).max())
+        path = (last[None, None] < ends[..., None]).float()
+        path = path - nn.functional.pad(path, (0, 0, 1, 0))[:, :-1]
+        return self.decoder(path.transpose(1, 2) @ x)
+
+
+@torch.no_grad()
+def test_attention_over_rows_that_are_counted(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    module, library = Lengthened().eval(), tmp_path / "l.so"
+    shapes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("rows")},)
+    example = (2 * torch.randn(2, 6, 16),)
+    compiled = byoc.compile(module, library, example_inputs=example, dynamic_shapes=shapes)
+    assert {e.op for e in compiled.report.left} == {"relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for x in (*example, torch.randn(3, 9, 16)):
+            found = model.run({"x": x.numpy()})["output"]
+            torch.testing.assert_close(torch.from_numpy(found), module(x), atol=1e-5, rtol=1e-4)
+
+
 def test_a_mask_beside_places_is_refused() -> None:
     class Both(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

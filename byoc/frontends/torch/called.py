@@ -7,6 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+@contextmanager
+def attention_of_any_length() -> Iterator[None]:
+    """Attention does not ask whether it is of 0 rows, as PyTorch does to choose a kernel: of a size
+    that data decide, no tracer knows."""
+    with sdpa_kernel([SDPBackend.MATH]):
+        yield
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from byoc.frontends.torch.buffers import (
     require_values,
     tensor_of_two_names,
 )
+from byoc.frontends.torch.called import attention_of_any_length
 from byoc.frontends.torch.control_flow import ControlFlow, converts
 from byoc.frontends.torch.converters.table import (
     complex_converter_of,
@@ -88,7 +89,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
 
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     try:
-        with whole_layers():
+        with whole_layers(), attention_of_any_length():
             return chosen_in_place(given.run_decompositions(decompositions()))
     except Exception as error:
         if twice := tensor_of_two_names(given):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
 from byoc.frontends.torch.called import (
+    attention_of_any_length,
     exported_layers,
     places_of_one_number,
     unchecked_distributions,
@@ -31,6 +33,8 @@ from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.nodes import inputs_of
+from byoc.frontends.torch.noted_guards import traced_with_conditions
+from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from byoc.frontends.torch.single_rows import not_for_one
@@ -277,7 +281,8 @@ def exported(
     args = () if named else _of_their_own(tuple(example_inputs))
     kwargs = _of_their_own(dict(example_inputs)) if named else {}
     try:
-        program = _traced(model, args, kwargs, dynamic_shapes, within_dynamo)
+        trace = partial(_traced, model, args, kwargs, within_dynamo)
+        program = traced_with_conditions(trace, dynamic_shapes)
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     names = _symbol_names(program, dynamic_shapes, args, kwargs)
@@ -299,14 +304,17 @@ def _traced(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    shapes: Any,
     within_dynamo: bool,
+    shapes: Any,
 ) -> torch.export.ExportedProgram:
     """What PyTorch's tracer makes of a module; results of classes that it does not know are
     opened."""
 
     def trace(strict: bool = False) -> torch.export.ExportedProgram:
-        with torch.no_grad(), whole_layers(), unchecked_distributions(), places_of_one_number():
+        around = (whole_layers, unchecked_distributions, places_of_one_number, sounds_of_any_length)
+        with torch.no_grad(), ExitStack() as stack:
+            for context in around:
+                stack.enter_context(context())
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
     try:
@@ -330,8 +338,9 @@ def _followed(
     except Exception as error:
         if not _decided_by_data(error):
             raise
-        others = [partial(_with_known_numbers, model, trace), partial(trace, True)]
-        for other in others[: 1 if within_dynamo else 2]:
+        any_length = attention_of_any_length()(trace)
+        others = [any_length, partial(_with_known_numbers, model, trace), partial(any_length, True)]
+        for other in others[: 2 if within_dynamo else 3]:
             try:
                 return other()
             except Exception as failure:

@@ -1,0 +1,74 @@
+"""Named sizes of which PyTorch's tracer notes a condition.
+
+It refuses a ``Dim`` with a name unless it can prove that its code is for all sizes in the range:
+not even ``2 % (2 + 2 * (length // 8)) != 0`` of ``torch.stft`` is proved. Sizes without names may
+have conditions. So such ones are traced, and the library checks the conditions at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.export.dynamic_shapes import _DerivedDim
+from torch.utils import _pytree as pytree
+
+from byoc.frontends.torch.nodes import inputs_of
+
+_UNPROVED = "satisfy the generated guard"
+
+
+def traced_with_conditions(trace: Callable[[Any], ExportedProgram], shapes: Any) -> ExportedProgram:
+    """What ``trace`` makes of the declared shapes, whose named sizes may have conditions."""
+    try:
+        return trace(shapes)
+    except Exception as error:
+        nameless = _without_names(error, shapes)
+        if nameless is not None:
+            with suppress(Exception):
+                program = trace(nameless)
+                if _are_named_alike(program, shapes):
+                    return program
+        raise
+
+
+def _without_names(error: Exception, shapes: Any) -> Any | None:
+    """The shapes with sizes of the same ranges, and no names, for those that the tracer refused.
+
+    None where it refused for another reason, and where sizes are computed of others (``2 * n``).
+    """
+    reasons = [line for line in str(error).splitlines() if line.startswith("  - ")]
+    if not reasons or not all(_UNPROVED in line for line in reasons):
+        return None
+    dims = [leaf for leaf in pytree.tree_leaves(shapes) if isinstance(leaf, Dim)]
+    if any(isinstance(dim, _DerivedDim) for dim in dims):
+        return None
+
+    def nameless(dim: Any) -> Any:
+        most = int(dim.max) if isinstance(dim.max, int) else None
+        return Dim.DYNAMIC(min=dim.min or None, max=most)
+
+    return pytree.tree_map_only(Dim, nameless, shapes)
+
+
+def _are_named_alike(program: ExportedProgram, shapes: Any) -> bool:
+    """Whether each named size is one symbol, another than that of each other name."""
+    values = list(shapes.values()) if isinstance(shapes, dict) else list(shapes)
+    given = inputs_of(program)
+    if len(values) != len(given):
+        return False
+    symbols: dict[str, Any] = {}
+    for node, axes in zip(given, values, strict=True):
+        pairs = axes.items() if isinstance(axes, dict) else enumerate(axes or ())
+        for axis, dim in pairs:
+            if not isinstance(dim, Dim):
+                continue
+            size = node.meta["val"].shape[axis]
+            if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+                return False
+            if symbols.setdefault(dim.__name__, size.node.expr) != size.node.expr:
+                return False
+    return len(set(symbols.values())) == len(symbols)

@@ -294,6 +294,15 @@ def slice_bounds(begin: Dim, end: Dim, extent: Dim, step: int = 1) -> tuple[Dim,
     return _clamped(_from_start(begin, extent), _from_start(end, extent), extent, step)
 
 
+def has_to_begin_inside(begin: Dim, end: Dim, extent: Dim, step: int, taken: Dim) -> bool:
+    """Whether a slice has ``taken`` elements as its bounds are, and others when they are clamped:
+    ``x[n - 1:]`` of ``2 * n - 1``, whose beginning is outside where ``n`` is 0."""
+    if is_static([begin]) or at_most(0, begin) or ceil_div(end - begin, step) != taken:
+        return False
+    first, last = slice_bounds(begin, end, extent, step)
+    return ceil_div(last - first, step) != taken
+
+
 def backward_bounds(begin: Dim, end: Dim, extent: Dim, step: int) -> tuple[Dim, Dim]:
     """The same for a negative step, counted on the axis turned round, where ``-step`` is taken.
 

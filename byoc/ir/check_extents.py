@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 from math import prod
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -23,7 +24,7 @@ from tvm import relax, tirx
 from byoc.ir.dataflow import is_candidate, with_blocks
 from byoc.ir.symbols import extents_of, named_in, told_by
 from byoc.ir.walk import items_of
-from codegen_cc.dim import Dim, at_most, is_static, product, same
+from codegen_cc.dim import Dim, at_most, has_to_begin_inside, is_static, product, same
 from codegen_cc.region.relax_dims import relax_dims
 
 #: Pools, of which TVM computes what was not offloaded.
@@ -100,7 +101,8 @@ def _note(found: dict, extent: tvm.ir.Expr, wanted: tvm.ir.Expr) -> None:
 
 
 def _rests_of_slices(binding: relax.Binding) -> list[tvm.ir.Expr]:
-    """What slices whose bounds TVM does not clamp leave of axes of known sizes, on both sides."""
+    """What slices whose bounds TVM does not clamp leave of axes of known sizes, on both sides, and
+    before those of other axes that have to begin inside."""
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return []
@@ -111,11 +113,25 @@ def _rests_of_slices(binding: relax.Binding) -> list[tvm.ir.Expr]:
         (items_of(call.args[i]) for i in (1, 2, 3)),
     )
     found = []
-    for axis, begin, end in zip(axes, *bounds, strict=True):
+    steps = items_of(call.args[4]) if len(call.args) > 4 else [1] * len(axes)
+    for axis, begin, end, step in zip(axes, *bounds, steps, strict=True):
         size = sizes[int(axis) % len(sizes)] if sizes else None
         if isinstance(size, tirx.IntImm):
             found += [x for x in (begin, size - end) if not isinstance(x, tirx.IntImm)]
+        elif size is not None and _begins_inside(begin, end, size, step, binding.var, int(axis)):
+            found.append(begin)
     return found
+
+
+def _begins_inside(
+    begin: tvm.ir.Expr, end: tvm.ir.Expr, size: tvm.ir.Expr, step: Any, result: relax.Var, axis: int
+) -> bool:
+    """Whether the slice is as long as its type says only where it begins inside."""
+    try:
+        first, last, extent, taken = relax_dims([begin, end, size, extents_of(result.ty)[axis]])
+    except (ValueError, IndexError):
+        return False
+    return int(step) > 0 and has_to_begin_inside(first, last, extent, int(step), taken)
 
 
 def _rests_of_choices(binding: relax.Binding) -> list[tvm.ir.Expr]:

@@ -7,7 +7,14 @@ from tvm import relax, tirx
 from byoc.ir.dataflow import describe, shape_of
 from byoc.ir.walk import items_of
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, plain_row, positive_axis
-from codegen_cc.dim import Dim, at_most, ceil_div, is_static, slice_bounds
+from codegen_cc.dim import (
+    Dim,
+    at_most,
+    ceil_div,
+    has_to_begin_inside,
+    is_static,
+    slice_bounds,
+)
 from codegen_cc.region.relax_dims import relax_dims
 
 
@@ -43,8 +50,11 @@ def build_slice(call: relax.Call) -> Candidate:
         if step <= 0:
             raise Unfit(f"stride {step}; need a positive one")
         axis %= len(shape)
-        # Of an axis of known size the call looks whether a symbolic beginning is inside.
+        # Of an axis of known size the call looks whether a symbolic beginning is inside, and of
+        # another one where the extent is only so.
         begins_inside = at_most(0, first) or (is_static([shape[axis]]) and not is_static([first]))
+        taken = (shape_of(call) or shape)[axis]
+        begins_inside |= has_to_begin_inside(first, last, shape[axis], step, taken)
         # An end before the beginning is an extent below 0, which each call checks.
         inside = call.attrs.assume_inbound and begins_inside
         begin[axis], end[axis] = (

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import byoc
 
@@ -49,3 +50,27 @@ def test_numbers_of_sizes(tmp_path: Path) -> None:
             for name, wanted in module(x).items():
                 made = model.run({"x": x.numpy()})[name]
                 np.testing.assert_allclose(made, wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+class _Counted(nn.Module):
+    """``len`` gives one number to any tracer but Dynamo."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.first.expand(len(x), 1, -1), x], 1).exp()
+
+
+def test_the_length_of_a_tensor(tmp_path: Path) -> None:
+    module, path = _Counted().eval(), tmp_path / "counted.so"
+    axes = ({0: torch.export.Dim("rows")},)
+    example = (torch.randn(3, 5, 4),)
+    compiled = byoc.compile(module, path, example_inputs=example, dynamic_shapes=axes, min_bytes=0)
+    assert len(compiled.report.regions) == 1 and not compiled.report.left
+    with byoc.load(path) as model:
+        for rows in (3, 7):
+            x = torch.randn(rows, 5, 4)
+            made = model.run({"x": x.numpy()})["output"]
+            np.testing.assert_allclose(made, module(x).detach().numpy(), rtol=1e-5)

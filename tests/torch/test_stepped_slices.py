@@ -40,3 +40,35 @@ def test_every_second_place_of_an_open_axis(tmp_path: Path) -> None:
             for name, wanted in module(x, y).items():
                 made = torch.from_numpy(found[name])
                 torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-6)
+
+
+class Skewed(nn.Module):
+    """Distances of places in place of places, as attention of VITS and Music Transformer has it."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        rows, n, width = x.shape
+        y = x @ x.mT
+        x = x @ torch.cos(torch.arange(2 * n - 1) * torch.arange(width)[:, None])
+        flat = nn.functional.pad(nn.functional.pad(x, (0, 1)).reshape(rows, 2 * n * n), (0, n - 1))
+        padded = nn.functional.pad(y, (0, n - 1)).reshape(rows, n * (2 * n - 1))
+        return {
+            "places": flat.view(rows, n + 1, 2 * n - 1)[:, :n, n - 1 :] * 2,
+            "distances": nn.functional.pad(padded, (n, 0)).view(rows, n, 2 * n)[:, :, 1:] + 1,
+        }
+
+
+@torch.no_grad()
+def test_slices_that_begin_before_the_last_place(tmp_path: Path) -> None:
+    module, path, rows, n = Skewed().eval(), tmp_path / "skewed.so", Dim("rows"), Dim("n")
+    given, axes = (torch.randn(2, 6, 4),), ({0: rows, 1: n},)
+    report = byoc.compile(
+        module, path, example_inputs=given, dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        for batch, size in ((2, 6), (3, 9), (1, 2)):
+            x = torch.randn(batch, size, 4)
+            found = model.run({"x": x.numpy()})
+            for name, wanted in module(x).items():
+                made = torch.from_numpy(found[name])
+                torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5)

@@ -41,7 +41,8 @@ def _without_names(error: Exception, shapes: Any) -> Any | None:
     None where it refused for another reason, and where sizes are computed of others (``2 * n``).
     """
     reasons = [line for line in str(error).splitlines() if line.startswith("  - ")]
-    if not reasons or not all(_UNPROVED in line for line in reasons):
+    unproved = bool(reasons) and all(_UNPROVED in line for line in reasons)
+    if not unproved and not isinstance(error, NotImplementedError):  # of SymPy, which proves
         return None
     dims = [leaf for leaf in pytree.tree_leaves(shapes) if isinstance(leaf, Dim)]
     if any(isinstance(dim, _DerivedDim) for dim in dims):

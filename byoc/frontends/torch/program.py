@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -336,6 +336,10 @@ def _followed(
     try:
         return trace()
     except Exception as error:
+        if "specialized it to be a constant" in str(error) and not within_dynamo:
+            # len(x) is one number for this tracer alone.
+            with suppress(Exception):
+                return trace(True)
         if not _decided_by_data(error):
             raise
         any_length = attention_of_any_length()(trace)

@@ -232,7 +232,7 @@ class BesideSounds(nn.Module):
 @torch.no_grad()
 def test_named_sizes_have_conditions(tmp_path: Path) -> None:
     torch.manual_seed(8)
-    length, n = torch.export.Dim("length", min=16, max=400), torch.export.Dim("n")
+    length, n = torch.export.Dim("length", min=16, max=400), torch.export.Dim("n", min=4)
     module, library = BesideSounds().eval(), tmp_path / "h.so"
     example = {"x": torch.randn(2, 40), "y": torch.randn(2, 6)}
     shapes = {"x": {1: length}, "y": {1: n}}
@@ -246,6 +246,8 @@ def test_named_sizes_have_conditions(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(found), module(**given))
         with pytest.raises(byoc.InputError, match="y_1 % 2 == 0, where y_1 = 7"):
             model.run({"x": np.zeros((2, 40), np.single), "y": np.zeros((2, 7), np.single)})
+        with pytest.raises(byoc.InputError, match="y_1 is 2 and must be 4 or more"):
+            model.run({"x": np.zeros((2, 40), np.single), "y": np.zeros((2, 2), np.single)})
         with pytest.raises(byoc.InputError, match="length is 500"):
             model.run({"x": np.zeros((2, 500), np.single), "y": np.zeros((2, 6), np.single)})
     same = {"x": {1: n}, "y": {1: n}}

@@ -78,7 +78,7 @@ def import_program(
         inputs,
         outputs,
         source,
-        ranges=program.ranges(),
+        ranges=program.ranges_of(inputs),
         conditions=(*program.conditions(), *program.divisors(inputs)),
         mutated=frozenset(kept.all),
     )

@@ -7,7 +7,7 @@ have conditions. So such ones are traced, and the library checks the conditions 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -73,3 +73,27 @@ def _are_named_alike(program: ExportedProgram, shapes: Any) -> bool:
             if symbols.setdefault(dim.__name__, size.node.expr) != size.node.expr:
                 return False
     return len(set(symbols.values())) == len(symbols)
+
+
+def symbol_names(
+    program: torch.export.ExportedProgram, shapes: Any, args: tuple[Any, ...], kwargs: Any
+) -> dict[str, str]:
+    """The names that a user gave dimensions (``Dim("batch")``), by PyTorch's symbols."""
+    if shapes is None:
+        return {}
+    names: dict[str, str] = {}
+    values = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
+    given = inputs_of(program)
+    if len(values) != len(given):
+        return names
+    for node, axes in zip(given, values, strict=True):
+        value = node.meta.get("val")
+        pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes or ())
+        for axis, dim in pairs:
+            name = getattr(dim, "__name__", None)
+            if name is None or not isinstance(value, torch.Tensor):
+                continue
+            size = value.shape[axis]
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                names[str(size.node.expr)] = name
+    return names

@@ -32,8 +32,7 @@ from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
-from byoc.frontends.torch.nodes import inputs_of
-from byoc.frontends.torch.noted_guards import traced_with_conditions
+from byoc.frontends.torch.noted_guards import symbol_names, traced_with_conditions
 from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.settled_sizes import SettledSizes
@@ -145,14 +144,30 @@ class Program:
 
     def divisors(self, inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
         """That axes of inputs, as they are named, are multiples of what they must be."""
+        counted = self._counted(inputs)
+        return tuple(f"{axis} % {factor} == 0" for axis, (_, factor) in counted.items())
+
+    def ranges_of(self, inputs: Sequence[TensorInfo]) -> tuple[SymbolRange, ...]:
+        """The ranges, those of symbols that count multiples as ranges of the axes themselves."""
+        known = {declared.name: declared for declared in self.ranges()}
+        found = []
+        for axis, (name, factor) in self._counted(inputs).items():
+            if (declared := known.get(name)) is not None:
+                most = None if declared.most is None else declared.most * factor
+                found.append(SymbolRange(axis, declared.least * factor, most))
+        counted = {name for name, _ in self._counted(inputs).values()}
+        return (*(r for name, r in known.items() if name not in counted), *found)
+
+    def _counted(self, inputs: Sequence[TensorInfo]) -> dict[str, tuple[str, int]]:
+        """By the axes of inputs that are multiples, the symbols that count these, and of what."""
         sizes = {node.name: node.meta.get("val") for node in self.exported.graph.nodes}
-        found: dict[str, None] = {}
+        found = {}
         for (given, _), info in zip(self.inputs(), inputs, strict=False):
             for size, extent in zip(sizes[given].shape, info.shape, strict=True):
                 factor = 1 if isinstance(size, int) else self.multiples.get(str(size), 1)
                 if factor > 1:
-                    found.setdefault(f"{extent} % {factor} == 0")
-        return tuple(found)
+                    found.setdefault(str(extent), (self._name(str(size)), factor))
+        return found
 
     def examples(self) -> dict[str, np.ndarray]:
         """The example inputs by name; empty where the program has none."""
@@ -285,7 +300,7 @@ def exported(
         program = traced_with_conditions(trace, dynamic_shapes)
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
-    names = _symbol_names(program, dynamic_shapes, args, kwargs)
+    names = symbol_names(program, dynamic_shapes, args, kwargs)
     return Program(program, model, symbols=names).with_plural_axes()
 
 
@@ -418,27 +433,3 @@ def _where(error: Exception) -> str:
     if not frames or frames[-1].name == "exported":
         return ""
     return f" ({frames[-1].filename}, line {frames[-1].lineno})"
-
-
-def _symbol_names(
-    program: torch.export.ExportedProgram, shapes: Any, args: tuple[Any, ...], kwargs: Any
-) -> dict[str, str]:
-    """The names that a user gave dimensions (``Dim("batch")``), by PyTorch's symbols."""
-    if shapes is None:
-        return {}
-    names: dict[str, str] = {}
-    values = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
-    given = inputs_of(program)
-    if len(values) != len(given):
-        return names
-    for node, axes in zip(given, values, strict=True):
-        value = node.meta.get("val")
-        pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes or ())
-        for axis, dim in pairs:
-            name = getattr(dim, "__name__", None)
-            if name is None or not isinstance(value, torch.Tensor):
-                continue
-            size = value.shape[axis]
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                names[str(size.node.expr)] = name
-    return names

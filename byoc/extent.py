@@ -56,6 +56,16 @@ class Extent:
         value, rest = divmod(extent - self.offset, self.factor)
         return value if rest == 0 and value >= 0 else None
 
+    def missing(self, extent: int, values: Mapping[str, int]) -> tuple[str, int] | None:
+        """The one name of a sum that ``values`` lack, and what it stands for, which may be below 0.
+
+        None where they lack none, or more than one.
+        """
+        unknown = [name for name in self.names if name not in values]
+        if len(unknown) != 1 or self.factor != 1:
+            return None
+        return unknown[0], extent - self.within({**values, unknown[0]: 0})
+
     def nearest(self, extent: int) -> list[int]:
         """The possible extents just below and just above an impossible one."""
         value = max((extent - self.offset) // self.factor, 0)

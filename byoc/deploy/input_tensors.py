@@ -6,7 +6,7 @@ What cannot be handed over as it is, for its strides or its place in memory, is 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from codegen_cc.errors import foreign_errors_as
 
 if TYPE_CHECKING:
     import tvm_ffi
+
+    from byoc.extent import Extent
 
 CPU = 1
 #: Steps to find out whether two arrays share memory; rooms are dense, and few steps are enough.
@@ -168,6 +170,38 @@ def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     return np.ndarray(shape, kind, buffer, -address_of(buffer) % ALIGNMENT)
 
 
+def solve_sums(
+    infos: Iterable[TensorInfo], shapes: Iterable[Sequence[int]], symbols: dict[str, int]
+) -> None:
+    """Note what symbols are that stand in sums alone, whose other symbols came with later inputs.
+
+    ``infos`` are those of inputs, which have these shapes. Raises ``InputError`` where a symbol
+    would be less than 0, or a sum is another one than its symbols'.
+    """
+    for info, shape in zip(infos, shapes, strict=False):
+        for axis, wanted in enumerate(info.shape):
+            form = None if isinstance(wanted, int) else extent_of(wanted)
+            if form is None or not form.others:
+                continue
+            if problem := _misfit_of_sum(axis, shape[axis], form, symbols):
+                raise InputError(
+                    f"input {info.name!r} has shape {list(shape)}; need {_shape(info)}{problem}"
+                )
+
+
+def _misfit_of_sum(axis: int, extent: int, form: Extent, symbols: dict[str, int]) -> str | None:
+    """What ``_misfit`` tells of a sum of symbols; TVM compares it while some are not known."""
+    if (found := form.missing(extent, symbols)) is not None and found[1] >= 0:
+        symbols[found[0]] = found[1]
+        return None
+    if found is not None:
+        return f"; axis {axis} is {extent} and must be {extent - found[1]} or more"
+    if not symbols.keys() >= set(form.names):
+        return None
+    need = form.within(symbols)
+    return None if extent == need else f"; axis {axis} is {extent} and must be {need}"
+
+
 def _misfit(
     axis: int, extent: int, wanted: int | str, symbols: dict[str, int], least: int
 ) -> str | None:
@@ -178,10 +212,8 @@ def _misfit(
     if isinstance(wanted, int):
         return None if extent == wanted else ""
     form = extent_of(wanted)
-    if form.others:  # TVM compares what is not known yet
-        told = symbols.keys() >= set(form.names)
-        need = form.within(symbols) if told else extent
-        return None if extent == need else f"; axis {axis} is {extent} and must be {need}"
+    if form.others:
+        return _misfit_of_sum(axis, extent, form, symbols)
     value = form.solve(extent)
     if value is not None and value < least:
         return f" with {form.name} of {least} or more, as TVM computes a part of the network"

@@ -22,6 +22,7 @@ from byoc.deploy.input_tensors import (
     as_room,
     as_tensor,
     require_apart,
+    solve_sums,
 )
 from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.large_pages import enlarge
@@ -204,6 +205,7 @@ class Model(Described):
         tensors = [
             as_tensor(info, inputs[info.name], symbols, alignment, least) for info in self.inputs
         ]
+        solve_sums(self.inputs, [tensor.shape for tensor in tensors], symbols)
         if problem := self._demands.problem(symbols):
             raise InputError(f"{self.path.name} was not made for these sizes{problem}")
         return [*tensors, *self._kept.tensors(symbols)]

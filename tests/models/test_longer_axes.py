@@ -49,3 +49,6 @@ def test_rows_beyond_the_others(use: str, tmp_path: Path) -> None:
         for rows, labels in ((20, 12), (9, 4), (7, 7)):
             inputs = {"x": random(rows, 5), "y": random(labels, 5)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+            assert library._prepared._calls  # known sizes: no way through TVM's machine
+        with pytest.raises(byoc.InputError, match=r"axis 0 is 5 and must be 6 or more"):
+            library.run({"x": random(5, 5), "y": random(6, 5)})

@@ -17,7 +17,7 @@ from tests.torch.operators import FAMILIES, Case
 LEFT = {
     "elementwise": {
         *("relax.atan2", "relax.cosh", "relax.sinh", "relax.tan", "relax.trunc"),
-        *("relax.divide", "relax.nn.softplus"),
+        "relax.divide",
     },
     "contraction": set(),
     "normalisation": set(),

@@ -65,7 +65,12 @@ def celu(g: Graph, x: Value, alpha: float = 1) -> relax.Expr:
 
 def softplus(g: Graph, x: Value, beta: float, threshold: float) -> relax.Expr:
     """``log(1 + exp(beta x)) / beta``, and ``x`` where ``beta x`` is above the threshold."""
-    return op.nn.softplus(g.tensor(x), float(beta), float(threshold))
+    tensor = g.tensor(x)
+    if beta == 1 and threshold >= 17:  # x is the logarithm there, in float32
+        return op.nn.softplus(tensor, 1.0, float(threshold))
+    scaled = op.multiply(tensor, g.tensor(float(beta)))
+    below = op.divide(op.nn.softplus(scaled), g.tensor(float(beta)))
+    return op.where(op.greater(scaled, g.tensor(float(threshold))), tensor, below)
 
 
 def mish(g: Graph, x: Value) -> relax.Expr:

@@ -163,7 +163,7 @@ static void unfold(const fourier_job* job, const float* z, float* x) {
     b.im = -b.im;
     vc sum = vc_add(a, b), apart = vc_mul(vc_sub(a, b), vc_wave(&f, k));
     vc made = {(sum.re + apart.im) * by, (sum.im - apart.re) * by};
-    if (k % half == 0) made.im = vf_zero();
+    if (k % half == 0) made.im = made.im * vf_zero() + vf_zero(); /* +0, or NaN */
     if (k < job->results) vc_store(x + k * POINT, made);
     made.im = -made.im;
     if (k && f.length - k < job->results && k < half) vc_store(x + (f.length - k) * POINT, made);

@@ -144,9 +144,8 @@ int EXT_NAME(ext_conv2d_shallow)(const ext_conv2d_params* p, const float* x, con
   job.width = (p->out_w - 1) * p->stride_w + (p->kernel_w - 1) * p->dilation_w + 1;
   if (p->stride_h == 1 && p->stride_w == 1 && !job.e.residual && p->y_stride == p->out_c)
     job.flat = i64_max(1, FLAT_FLOATS / (job.width * p->out_c));
-  job.most = i64_max(job.flat, i64_max(1, FLAT_FLOATS / (job.width * p->in_c)) / p->stride_h);
-  if (job.flat > 1) job.most = job.flat;
-  job.most = i64_max(1, job.most);
+  const int64_t fitting = FLAT_FLOATS / (job.width * p->in_c) / p->stride_h;
+  job.most = i64_max(1, job.flat > 1 ? job.flat : fitting);
   const int64_t lines = p->batch * p->out_h;
   const int64_t macs = lines * p->out_w * p->out_c * p->kernel_h * p->kernel_w * p->in_c;
   return ext_parallel_products(lines, i64_max(1, TASK_MACS * lines / i64_max(1, macs)), rows, &job);

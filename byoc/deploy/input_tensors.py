@@ -170,23 +170,31 @@ def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     return np.ndarray(shape, kind, buffer, -address_of(buffer) % ALIGNMENT)
 
 
+def sums_in(infos: Iterable[TensorInfo]) -> list[tuple[int, int, Extent]]:
+    """The axes of inputs that are sums of symbols: the input's place, the axis, the sum."""
+    return [
+        (place, axis, extent_of(wanted))
+        for place, info in enumerate(infos)
+        for axis, wanted in enumerate(info.shape)
+        if not isinstance(wanted, int) and extent_of(wanted).others
+    ]
+
+
 def solve_sums(
-    infos: Iterable[TensorInfo], shapes: Iterable[Sequence[int]], symbols: dict[str, int]
+    sums: Iterable[tuple[int, int, Extent]],
+    infos: Sequence[TensorInfo],
+    tensors: Sequence[tvm_ffi.Tensor],
+    symbols: dict[str, int],
 ) -> None:
     """Note what symbols are that stand in sums alone, whose other symbols came with later inputs.
 
-    ``infos`` are those of inputs, which have these shapes. Raises ``InputError`` where a symbol
-    would be less than 0, or a sum is another one than its symbols'.
+    ``sums`` are those of ``sums_in``. Raises ``InputError`` where a symbol would be less than 0, or
+    a sum is another one than its symbols'.
     """
-    for info, shape in zip(infos, shapes, strict=False):
-        for axis, wanted in enumerate(info.shape):
-            form = None if isinstance(wanted, int) else extent_of(wanted)
-            if form is None or not form.others:
-                continue
-            if problem := _misfit_of_sum(axis, shape[axis], form, symbols):
-                raise InputError(
-                    f"input {info.name!r} has shape {list(shape)}; need {_shape(info)}{problem}"
-                )
+    for place, axis, form in sums:
+        info, shape = infos[place], list(tensors[place].shape)
+        if problem := _misfit_of_sum(axis, shape[axis], form, symbols):
+            raise InputError(f"input {info.name!r} has shape {shape}; need {_shape(info)}{problem}")
 
 
 def _misfit_of_sum(axis: int, extent: int, form: Extent, symbols: dict[str, int]) -> str | None:

@@ -23,6 +23,7 @@ from byoc.deploy.input_tensors import (
     as_tensor,
     require_apart,
     solve_sums,
+    sums_in,
 )
 from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.large_pages import enlarge
@@ -74,6 +75,7 @@ class Model(Described):
         self._region = self.function(entry.symbol) if entry else None
         self._memory = ResultMemory()
         self._demands = Demands(metadata.ranges, metadata.conditions)
+        self._sums = sums_in(metadata.inputs)
         self._prepared = prepared_calls(metadata, self.function, self._memory, self.invoke)
         self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
@@ -205,7 +207,7 @@ class Model(Described):
         tensors = [
             as_tensor(info, inputs[info.name], symbols, alignment, least) for info in self.inputs
         ]
-        solve_sums(self.inputs, [tensor.shape for tensor in tensors], symbols)
+        solve_sums(self._sums, self.inputs, tensors, symbols)
         if problem := self._demands.problem(symbols):
             raise InputError(f"{self.path.name} was not made for these sizes{problem}")
         return [*tensors, *self._kept.tensors(symbols)]

@@ -21,7 +21,7 @@ enum { PLANE_VECTORS = 4, PLANE_FLOATS = 1 << 13 };
 /* Planes take less time than pixel after pixel where a vector has room for some pixels' channels,
  * and a row has some vectors. */
 static int planes_pay(const ext_conv2d_params* p) {
-  return p->groups == 1 && 2 * p->out_c <= VL && p->in_w >= 2 * VL && p->y_stride == p->out_c;
+  return p->groups == 1 && 2 * p->out_c <= VL && p->in_w >= 2 * VL;
 }
 
 static plane_sizes sizes_of_planes(const transpose_job* job) {

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ import onnx
 import pytest
 
 from byoc.frontends.onnx.measured_model import draw_inputs
+from codegen_cc.libraries import registry
 from models.bert import bert
 from models.convnext import convnext
 from models.gpt2 import gpt2
@@ -37,6 +38,16 @@ FRAMES = {
     "<string>": "__main__",
 }
 inspect.modulesbyfile.update(FRAMES)
+
+
+@pytest.fixture
+def forget_libraries() -> Iterator[None]:
+    """Libraries of one test are unknown to the next."""
+    before = dict(registry._loaded)
+    yield
+    registry._loaded.clear()
+    registry._loaded.update(before)
+
 
 # Whoever is started in the background of a script is told to ignore interrupts, and would tell so
 # what it starts: tests that interrupt processes would wait for these in vain.

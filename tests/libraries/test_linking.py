@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +20,7 @@ from codegen_cc.node import Node, Operand
 from tests.libraries.sample import WAYS, SampleLibrary, two_products
 from tests.reference import assert_agrees, onnxruntime_outputs
 
-
-@pytest.fixture(autouse=True)
-def forget_libraries() -> Iterator[None]:
-    """Libraries of one test are unknown to the next."""
-    before = dict(registry._loaded)
-    yield
-    registry._loaded.clear()
-    registry._loaded.update(before)
+pytestmark = pytest.mark.usefixtures("forget_libraries")
 
 
 def random_input(rows: int = 5) -> dict[str, np.ndarray]:

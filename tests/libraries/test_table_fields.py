@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ import pytest
 import byoc
 from byoc.library import Kernel, Library, LibraryError, Link
 from codegen_cc.errors import CodegenError
-from codegen_cc.libraries import registry
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 #: A function that is in no header: C before 2023 takes it to get doubles and to return an int.
@@ -72,12 +71,7 @@ PRODUCT = ("lhs", "rhs", "scratch", "output", "m", "n", "k")
 ATTENTION = ("query", "key", "value", "mask", "output", "heads", "queries", "keys", "depth")
 
 
-@pytest.fixture(autouse=True)
-def forget_libraries() -> Iterator[None]:
-    before = dict(registry._loaded)
-    yield
-    registry._loaded.clear()
-    registry._loaded.update(before)
+pytestmark = pytest.mark.usefixtures("forget_libraries")
 
 
 def library(folder: Path, kernel: Kernel) -> Library:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from byoc.tuning.choice import timed_by_all
 from byoc.tuning.database import merge
 from codegen_cc.errors import CodegenError
 from codegen_cc.instruction_sets import kernels_here
-from codegen_cc.libraries import Selection, registry
+from codegen_cc.libraries import Selection
 from codegen_cc.libraries.measured_choice import Race, Time, algorithms_of, stamp
 from codegen_cc.link.toolchain import compiler
 from codegen_cc.node import Node
@@ -35,12 +34,7 @@ _MARK = 100.0
 PLAIN, MARKED = "Plain CPU, model 1, avx512", "Marked CPU, avx2"
 
 
-@pytest.fixture(autouse=True)
-def loaded_libraries() -> Iterator[None]:
-    before = dict(registry._loaded)
-    yield
-    registry._loaded.clear()
-    registry._loaded.update(before)
+pytestmark = pytest.mark.usefixtures("forget_libraries")
 
 
 @pytest.fixture

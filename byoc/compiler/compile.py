@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,6 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.support.cc import create_shared
 from typing_extensions import Unpack
 
 from byoc.arguments import as_path, as_share
@@ -35,21 +33,17 @@ from byoc.frontends import GivenModel, comes_with_examples, given_model
 from byoc.ir.check_extents import check_extents
 from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
-from byoc.link_shared import is_all_of_c, link_shared
+from byoc.link_shared import linker_of, require_linker
 from byoc.partition.empty_constants import empty_constants_of_lowered
 from byoc.partition.failing_node import failing_binding
 from byoc.report import Report
 from byoc.stages import Stages
-from codegen_cc.c_compiler import INSTALL, is_zig, named_command
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
 from codegen_cc.link.toolchain import telling_line
 from codegen_cc.link.weights import page_flags, write_in_large_pieces
 from codegen_cc.target import HOST, Target
 from codegen_cc.unfinished import folder_beside
-
-#: What TVM's exporter tries when neither CXX nor CC is set, in its order.
-_LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 
 
 @dataclass
@@ -156,7 +150,7 @@ def _require_places(output: Path | None, code: Path | None, target: Target) -> N
             "byoc.compile_standalone or --emit standalone"
         )
     if output is not None:
-        _require_linker(target)
+        require_linker(target)
         if output.suffix != ".so":
             raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
         require_file_to_write(output, CompileError)
@@ -183,7 +177,7 @@ class Linkable(relax.VMExecutable):
     ) -> Any:
         """As TVM's, which ``jit`` calls as well, with the weights among the ``addons``."""
         if not (options.get("fcompile") or str(file_name).endswith(".tar")):
-            options = {**options, **_linker(HOST)}
+            options = {**options, **linker_of(HOST)}
         if flags := page_flags(self._objects):
             options["options"] = [*(options.get("options") or ()), *flags]
         added = [*(addons or ()), *map(str, self._objects)]
@@ -202,7 +196,7 @@ def export(
     One that is ``described`` has metadata, and gets the checksums that go with them.
     """
     # The identifier would be a hash over all weights.
-    options = {"options": ["-Wl,--build-id=none"], **_linker(target)}
+    options = {"options": ["-Wl,--build-id=none"], **linker_of(target)}
     with folder_beside(output) as folder:
         unfinished = folder / "model.so"
         try:
@@ -287,46 +281,6 @@ def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
 def _finish(lowered: tvm.IRModule, target: Target) -> relax.VMExecutable:
     with tvm.target.Target(target.tvm), tvm.transform.PassContext(opt_level=3):
         return tvm.compile(lowered, tvm.target.Target(target.tvm), relax_pipeline=None)
-
-
-def _require_linker(target: Target) -> None:
-    """Raise ``ToolchainError`` or ``CompileError`` where the last step would find no compiler."""
-    compiler = target.compiler()
-    if target.is_foreign or is_zig(compiler):
-        return
-    candidates = _named_linker()[:1] or _LINKERS
-    if not any(shutil.which(candidate) for candidate in candidates):
-        raise CompileError(
-            f"no C compiler found (looked for {', '.join(candidates)}); install the package gcc "
-            f"(Debian, Ubuntu: apt install gcc) or {INSTALL}"
-        )
-
-
-def _named_linker() -> list[str]:
-    """What the environment says that TVM's exporter links with, which takes one word of it."""
-    return named_command("CXX", "CC")
-
-
-def _linker(target: Target) -> dict[str, Any]:
-    """What TVM's exporter is told to link with."""
-    compiler = target.compiler()
-    own = target.is_foreign or is_zig(compiler)
-
-    def link(
-        output: str, objects: Sequence[str], options: Sequence[str] = (), **others: Any
-    ) -> None:
-        from codegen_cc.module import without_inert
-
-        files = without_inert(objects)
-        named = [] if own else _named_linker()
-        if own or len(named) > 1 or (not named and is_all_of_c(files)):
-            link_shared([Path(file) for file in files], Path(output), target, options, named)
-        else:  # what TVM finds itself will do
-            create_shared(output, files, list(options), **others)
-
-    # TVM asks the function for the triple, for a network of which it compiles nothing itself.
-    link.get_target_triple = lambda: target.triple  # type: ignore[attr-defined]
-    return {"fcompile": link}
 
 
 __all__ = ["CompileError", "Compiled", "compile", "export"]

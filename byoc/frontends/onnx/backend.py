@@ -27,11 +27,13 @@ from byoc.frontends.onnx import prepare as prepare_onnx
 from byoc.frontends.onnx.input_shapes import model_inputs
 from byoc.frontends.onnx.sequence_inputs import laid_open, needs_values
 from byoc.ir.packed_calls import bring_along
+from byoc.link_shared import linker_of
 from byoc.partition import partition
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.rules import Rules
 from byoc.report import Report
 from codegen_cc.errors import foreign_errors_as
+from codegen_cc.target import HOST
 
 #: What one value of a call may be: a tensor, or for sequences a list of them.
 Value = Any
@@ -114,8 +116,8 @@ class ExtBackendRep(BackendRep):
         register()  # for a source tree that is not installed, where TVM sees no entry point
         with foreign_errors_as(CompileError, "compiling the model"):
             module = bring_along(relax.transform.RunCodegen()(module))
-            executable = tvm.compile(module, "llvm")
-            self._machine = relax.VirtualMachine(executable, tvm.cpu())
+            built = tvm.compile(module, "llvm").jit(**linker_of(HOST))
+            self._machine = relax.VirtualMachine(built, tvm.cpu())
         self._compiled = model, shapes
 
 

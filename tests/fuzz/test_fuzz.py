@@ -1,6 +1,6 @@
 """Random graphs against ONNX Runtime: what single operators' tests cannot combine.
 
-``make fuzz`` runs ten times as many.
+``make fuzz`` runs twenty times as many.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.fuzz.minimise import all_values, minimise
 from tests.fuzz.run import Found, fuzz, try_each
 from tests.fuzz.trial import EQUAL, FAILURES, REFUSED, SPECIAL, WRONG, Outcome, judge
 
-OWN, NNSMITH = 150, 50
+OWN, NNSMITH = 75, 25
 JOBS = 2
 
 

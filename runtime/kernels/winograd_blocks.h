@@ -91,28 +91,36 @@ EXT_INLINE const void* element_of(const int narrow, const void* p, int64_t index
 
 /* ------------------------------------------------------------------ 1: the input */
 
-/* Transforms `lanes` channels of one tile whose corner is at (ih, iw); `inside` and `full`
- * (constants) say that the whole tile is in the image, and that all VL lanes are there.  Frequency
- * f goes to slots[f]. */
-EXT_INLINE void transform_input(const int tile, const int narrow, const int inside, const int full,
-                                const ext_conv2d_params* p, const void* image, int64_t ih,
-                                int64_t iw, int64_t lanes, float* const* slots, int64_t channel) {
+/* Where a tile is: its first pixel is at (ih, iw), element `corner` of the image; the next ones are
+ * `step` elements on below it, and `across` beside it. */
+typedef struct {
+  const ext_conv2d_params* p;
+  const void* image;
+  int64_t ih, iw, corner, step, across;
+} winograd_window;
+
+/* The pixel (i, j) of a tile, or NULL where it is padding. */
+EXT_INLINE const void* pixel_of(const int narrow, const winograd_window* in, int i, int j) {
+  const int64_t row = in->ih + i * in->p->dilation_h, column = in->iw + j * in->p->dilation_w;
+  const int there = row >= 0 && row < in->p->in_h && column >= 0 && column < in->p->in_w;
+  return there ? element_of(narrow, in->image, in->corner + i * in->step + j * in->across) : NULL;
+}
+
+/* Transforms VL channels of one tile; `inside` (a constant) says that the whole tile is in the
+ * image.  Frequency f goes to slots[f]. */
+EXT_INLINE void transform_input(const int tile, const int narrow, const int inside,
+                                const winograd_window* in, float* const* slots, int64_t channel) {
   static const float nothing[VL] = {0};
   vf columns[WINOGRAD_MAX_TILE][WINOGRAD_MAX_TILE], line[WINOGRAD_MAX_TILE];
-  const int64_t line_step = p->in_w * p->x_stride, dh = p->dilation_h, dw = p->dilation_w;
-  const int64_t step = dh * line_step, across = dw * p->x_stride;
-  const int64_t corner = ih * line_step + iw * p->x_stride + channel;
   EXT_UNROLL
   for (int j = 0; j < tile; j++) {
     vf d[WINOGRAD_MAX_TILE];
-    const int64_t pixel = corner + j * across, column = iw + j * dw;
-    int column_inside = inside || (column >= 0 && column < p->in_w);
     EXT_UNROLL
     for (int i = 0; i < tile; i++) {
-      const int64_t row = ih + i * dh;
-      int there = inside || (column_inside && row >= 0 && row < p->in_h);
-      const void* from = there ? element_of(narrow, image, pixel + i * step) : nothing;
-      d[i] = stored_load(narrow, full, from, 0, lanes);
+      const void* from =
+          inside ? element_of(narrow, in->image, in->corner + i * in->step + j * in->across)
+                 : pixel_of(narrow, in, i, j);
+      d[i] = stored_load(narrow, 1, from ? from : nothing, 0, VL);
     }
     winograd_input(tile, d, d);
     EXT_UNROLL
@@ -126,17 +134,36 @@ EXT_INLINE void transform_input(const int tile, const int narrow, const int insi
   }
 }
 
+/* The same of the last `lanes` channels, less than VL: the tile is copied first, as code for every
+ * pixel of it that loads some lanes alone is long. */
+EXT_INLINE void transform_last(const int tile, const int narrow, const winograd_window* in,
+                               int64_t lanes, float* const* slots, int64_t channel) {
+  float pixels[WINOGRAD_MAX_TILE * WINOGRAD_MAX_TILE * VL];
+  for (int i = 0; i < tile; i++)
+    for (int j = 0; j < tile; j++) {
+      const void* from = pixel_of(narrow, in, i, j);
+      vf_store(pixels + (i * tile + j) * VL,
+               from ? stored_load(narrow, 0, from, 0, lanes) : vf_zero());
+    }
+  const winograd_window copied = {.image = pixels, .step = tile * VL, .across = VL};
+  transform_input(tile, 0, 1, &copied, slots, channel);
+}
+
 /* Transforms every channel of tiles [first, first + rows) into V. */
 EXT_INLINE void transform_inputs(const int tile, const int narrow, const winograd_job* job,
                                  float* v, int64_t first, int64_t rows) {
   const ext_conv2d_params* p = job->p;
   const int m = tile - 2;
+  const int64_t line = p->in_w * p->x_stride;
+  winograd_window in = {
+      .p = p, .step = p->dilation_h * line, .across = p->dilation_w * p->x_stride};
   for (int64_t r = 0; r < rows; r++) {
     const winograd_place at = place_of(job, m, first + r);
-    const int64_t ih = at.oh - p->pad_top, iw = at.ow - p->pad_left;
-    const void* image = element_of(narrow, job->x, at.n * p->in_h * p->in_w * p->x_stride);
-    int inside = ih >= 0 && iw >= 0 && ih + (tile - 1) * p->dilation_h < p->in_h &&
-                 iw + (tile - 1) * p->dilation_w < p->in_w;
+    in.ih = at.oh - p->pad_top;
+    in.iw = at.ow - p->pad_left;
+    in.image = element_of(narrow, job->x, at.n * p->in_h * line);
+    int inside = in.ih >= 0 && in.iw >= 0 && in.ih + (tile - 1) * p->dilation_h < p->in_h &&
+                 in.iw + (tile - 1) * p->dilation_w < p->in_w;
     for (int64_t k = 0; k < job->k_blocks; k++) {
       int64_t c0 = k * job->k_block, c1 = i64_min(p->in_c, c0 + job->k_block);
       float* slots[WINOGRAD_MAX_TILE * WINOGRAD_MAX_TILE];
@@ -144,13 +171,13 @@ EXT_INLINE void transform_inputs(const int tile, const int narrow, const winogra
       for (int f = 0; f < tile * tile; f++)
         slots[f] = slot_of(job, v, job->rows, f, k) + r * A_STRIDE - c0;
       for (int64_t c = c0; c < c1; c += VL) {
-        int64_t lanes = i64_min(VL, c1 - c);
-        if (inside && lanes == VL)
-          transform_input(tile, narrow, 1, 1, p, image, ih, iw, VL, slots, c);
-        else if (lanes == VL)
-          transform_input(tile, narrow, 0, 1, p, image, ih, iw, VL, slots, c);
+        in.corner = in.ih * line + in.iw * p->x_stride + c;
+        if (c1 - c < VL)
+          transform_last(tile, narrow, &in, c1 - c, slots, c);
+        else if (inside)
+          transform_input(tile, narrow, 1, &in, slots, c);
         else
-          transform_input(tile, narrow, 0, 0, p, image, ih, iw, lanes, slots, c);
+          transform_input(tile, narrow, 0, &in, slots, c);
       }
     }
   }
@@ -200,15 +227,25 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
 
 /* ------------------------------------------------------------------ 3: the output */
 
-/* Finishes `width` neighbouring pixels, of which t[VL] each has `lanes` sums, where that is no
- * clamp. */
-EXT_INLINE void finish_line(const int narrow, const winograd_job* job, int64_t width, int64_t lanes,
-                            float* t, const void* residual, void* y) {
+/* Finishes `width` neighbouring pixels, of which t[VL] each has `lanes` sums, where that is more
+ * than a clamp of VL of them. */
+static void finish_line(const int narrow, const winograd_job* job, int64_t width, int64_t lanes,
+                        float* t, const void* residual, void* y) {
   enum { MAX_M = WINOGRAD_MAX_TILE - 2 };
-  float wide[MAX_M * VL], values[MAX_M * VL];
   const int64_t dw = job->p->dilation_w, y_stride = dw * job->p->y_stride;
+  const int narrow_residual = is_narrow(job->s.residual);
   int64_t residual_stride = dw * job->e.residual_stride;
-  if (residual && is_narrow(job->s.residual)) {
+  if (job->tail.clamp) {
+    const vf low = vf_set1(job->tail.low), high = vf_set1(job->tail.high);
+    for (int64_t j = 0; j < width; j++) {
+      vf value = vf_load(t + j * VL);
+      if (residual) value += stored_load(narrow_residual, 0, residual, j * residual_stride, lanes);
+      stored_store(narrow, 0, y, j * y_stride, vf_min(high, vf_max(low, value)), lanes);
+    }
+    return;
+  }
+  float wide[MAX_M * VL] = {0}, values[MAX_M * VL];
+  if (residual && narrow_residual) {
     for (int64_t j = 0; j < width; j++)
       vf_store(wide + j * VL, stored_load(1, 0, residual, j * residual_stride, lanes));
     residual = wide;
@@ -253,7 +290,7 @@ EXT_INLINE void transform_output(const int tile, const int narrow, const winogra
     void* to = (void*)element_of(narrow, y, i * row);
     const void* from = element_of(narrow_residual, residual, i * residual_row);
     winograd_output(tile, columns[i], line);
-    if (!job->tail.clamp) {
+    if (!job->tail.clamp || lanes < VL) {
       float t[MAX_M * VL];
       for (int j = 0; j < m; j++) vf_store(t + j * VL, line[j] + bias);
       finish_line(narrow, job, width, lanes, t, from, to);
@@ -263,15 +300,8 @@ EXT_INLINE void transform_output(const int tile, const int narrow, const winogra
     for (int j = 0; j < m; j++) {
       if (j >= width) break;
       vf value = line[j] + bias;
-      if (from && lanes == VL)
-        value += stored_load(narrow_residual, 1, from, 0, VL);
-      else if (from)
-        value += stored_load(narrow_residual, 0, from, 0, lanes);
-      value = vf_min(high, vf_max(low, value));
-      if (lanes == VL)
-        stored_store(narrow, 1, to, 0, value, VL);
-      else
-        stored_store(narrow, 0, to, 0, value, lanes);
+      if (from) value += stored_load(narrow_residual, 1, from, 0, VL);
+      stored_store(narrow, 1, to, 0, vf_min(high, vf_max(low, value)), VL);
       to = (void*)element_of(narrow, to, pixel);
       if (from) from = element_of(narrow_residual, from, residual_pixel);
     }

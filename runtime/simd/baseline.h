@@ -21,13 +21,14 @@ EXT_INLINE void vf_store(float* p, vf x) {
 EXT_INLINE vf vf_set1(float x) {
   return (vf){x, x, x, x};
 }
-EXT_INLINE vf vf_load_n(const float* p, int64_t n) {
+/* Calls, as those of bf16.h are. */
+static __attribute__((noinline, unused)) vf vf_load_n(const float* p, int64_t n) {
   vf x = {0.0f, 0.0f, 0.0f, 0.0f};
   for (int i = 0; i < VL; i++)
     if (i < n) x[i] = p[i];
   return x;
 }
-EXT_INLINE void vf_store_n(float* p, vf x, int64_t n) {
+static __attribute__((noinline, unused)) void vf_store_n(float* p, vf x, int64_t n) {
   for (int i = 0; i < VL; i++)
     if (i < n) p[i] = x[i];
 }

@@ -56,13 +56,14 @@ EXT_INLINE vf vf_set1_bf16(const uint16_t* p) {
 }
 
 #if !defined(EXT_MASKED_LANES)
-EXT_INLINE vbf vbf_load_n(const uint16_t* p, int64_t n) {
+/* Calls: written out in tiles, these loops were half of the code of convolutions by groups. */
+static __attribute__((noinline, unused)) vbf vbf_load_n(const uint16_t* p, int64_t n) {
   uint16_t lanes[VL] = {0};
   for (int i = 0; i < VL; i++)
     if (i < n) lanes[i] = p[i];
   return vbf_load(lanes);
 }
-EXT_INLINE void vbf_store_n(uint16_t* p, vbf x, int64_t n) {
+static __attribute__((noinline, unused)) void vbf_store_n(uint16_t* p, vbf x, int64_t n) {
   for (int i = 0; i < VL; i++)
     if (i < n) p[i] = x[i];
 }

@@ -56,6 +56,22 @@ def as_threads(value: Any, kind: type[ByocError]) -> int | None:
     return None if value is None else as_whole(value, "threads", kind, 1, MAX_THREADS)
 
 
+def as_seconds(value: Any, name: str, kind: type[ByocError]) -> float | None:
+    """A time of more than 0 seconds, or None for one without a limit. Raises ``kind``."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise kind(f"{name} is {_found(value)}; need seconds, more than 0, or None for no limit")
+    return float(value)
+
+
+def as_text(value: Any, name: str, kind: type[ByocError]) -> str:
+    """A text. Raises ``kind``."""
+    if not isinstance(value, str):
+        raise kind(f"{name} is {_found(value)}; need a text")
+    return value
+
+
 def as_texts(value: Any, name: str, kind: type[ByocError]) -> tuple[str, ...]:
     """Several texts, or one. Raises ``kind``."""
     if isinstance(value, str):

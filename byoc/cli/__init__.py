@@ -111,6 +111,8 @@ def _told(error: Exception) -> str:
         return f"{os.fsdecode(error.filename)}: {error.strerror}" if named else str(error)
     if isinstance(error, MemoryError):
         return f"not enough memory: {error or 'a smaller size may fit'}"
+    if isinstance(error, AttributeError) and os.environ.get("TVM_USE_RUNTIME_LIB") == "1":
+        return "TVM_USE_RUNTIME_LIB=1 leaves TVM's compiler out, which this needs; unset it"
     return f"unexpected {type(error).__name__}: {error} (-v tells more)"
 
 

@@ -91,7 +91,7 @@ class _Network:
         """Load the library, say what it takes, and look after its file from now on."""
         if self.settings.max_batch_size or self.settings.max_batch_time:
             raise IntegrationError(
-                f"{self.name}: max_batch_size and max_batch_time are MLServer's own batching, "
+                "max_batch_size and max_batch_time are MLServer's own batching, "
                 "which joins requests unchecked; set max_batch_rows in parameters.extra"
             )
         given = self.settings.parameters.extra if self.settings.parameters else None

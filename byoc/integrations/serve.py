@@ -80,6 +80,8 @@ async def serve(folder: Path) -> None:
     that do not load.
     """
     engine = require_engine("mlserver", "serve")
+    if not folder.is_dir():
+        raise IntegrationError(f"cannot serve {folder}: no such folder; need one of models")
     _require_readable(folder)
     load_settings = require_engine("mlserver.cli.serve", "serve").load_settings
     try:
@@ -179,7 +181,7 @@ def _failures(registry: Any, models: Sequence[Any]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; exit code 2 for what cannot be served."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if len(given) != 1 or not Path(given[0]).is_dir():
+    if len(given) != 1:
         print("usage: python -m byoc.integrations.serve FOLDER", file=sys.stderr)
         return 2
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
+from byoc.arguments import as_text
 from byoc.errors import RpcError
 
 _GREATEST_PORT = 65535
@@ -16,6 +17,13 @@ class Address:
 
     host: str
     port: int
+
+    @classmethod
+    def of(cls, given: str | Address) -> Address:
+        """An address, or the text of one. Raises ``RpcError``."""
+        return (
+            given if isinstance(given, Address) else cls.parse(as_text(given, "address", RpcError))
+        )
 
     @classmethod
     def parse(cls, text: str) -> Address:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.arguments import as_whole
+from byoc.arguments import as_path, as_seconds, as_text, as_threads, as_whole
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.exchange import array_of, numpy_dtype
 from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.loader import Model
 from byoc.deploy.metadata import Described
 from byoc.deploy.tvm_runtime import start_machine
-from byoc.errors import ByocError, LoadError, RpcError, RpcLost, RpcTimeout
+from byoc.errors import ByocError, InputError, LoadError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 #: Seconds for a device to come free and answer, and then for the session on it.
 TIMEOUT = 300.0
 
+_MOST_RUNS = (1 << 31) - 1  # TVM counts them in an int
 _CPU, _SESSION_MASK = 1, 128  # TVM's device type of CPUs; that of session i is (i + 1) * 128 more
 _SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
 
@@ -51,9 +52,11 @@ def connect(
     """
     from byoc.deploy.tvm_runtime import load_runtime
 
+    place = Address.of(address)
+    key = as_text(key, "key", RpcError)
+    timeout = as_seconds(timeout, "timeout", RpcError)
+    patience = timeout if wait is None else as_seconds(wait, "wait", RpcError)
     load_runtime()
-    place = Address.parse(address) if isinstance(address, str) else address
-    patience = timeout if wait is None else wait
     return Session(Connection(name or f"RPC server {place}", place, key, patience, timeout), place)
 
 
@@ -108,7 +111,8 @@ class Session:
         many rows each state can hold that grows, as in ``byoc.load``; states lie there.  Raises
         ``LoadError``, ``RpcError``.
         """
-        return RemoteModel(self, Path(path), threads, capacity)
+        path = as_path(path, "the library", LoadError)
+        return RemoteModel(self, path, as_threads(threads, LoadError), capacity)
 
     def upload(self, path: Path) -> tvm_ffi.Module:
         """Load a library there, whose file is not kept there.
@@ -343,6 +347,7 @@ class RemoteModel(Described):
 
         Raises as ``run`` does.
         """
+        runs = as_whole(runs, "runs", InputError, 1, _MOST_RUNS)
         tensors = self._send(inputs, self._kept.lengths())
         with self.session.doing(f"time {self.path.name}"):
             return self.session.time(self._machine, "main", tensors, runs)

@@ -13,6 +13,7 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
+from byoc.arguments import as_seconds, as_text
 from byoc.errors import RpcError, RpcRefused, RpcTimeout
 from byoc.rpc.address import Address
 from byoc.rpc.session import TIMEOUT, Session, connect
@@ -43,7 +44,9 @@ def connect_tracker(
     time, ``RpcError``.
     """
     tracker = Tracker(address)
-    patience = timeout if wait is None else wait
+    key = as_text(key, "key", RpcError)
+    timeout = as_seconds(timeout, "timeout", RpcError)
+    patience = timeout if wait is None else as_seconds(wait, "wait", RpcError)
     end = None if patience is None else time.monotonic() + patience
     for attempt in range(_ATTEMPTS):
         left = None if end is None else max(end - time.monotonic(), _LEAST_WAIT)
@@ -60,7 +63,7 @@ class Tracker:
     """The tracker at an address; each question has a connection of its own."""
 
     def __init__(self, address: str | Address) -> None:
-        self.address = Address.parse(address) if isinstance(address, str) else address
+        self.address = Address.of(address)
 
     def devices(self) -> Counter[str]:
         """How many servers each key has, free or not. Raises ``RpcError``."""

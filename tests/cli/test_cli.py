@@ -51,6 +51,13 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return captured.err
 
 
+def test_without_tvms_compiler_the_variable_is_named() -> None:
+    done = command("partition", "m.onnx", TVM_USE_RUNTIME_LIB="1")
+    assert done.returncode == 2 and done.stderr == (
+        "error: TVM_USE_RUNTIME_LIB=1 leaves TVM's compiler out, which this needs; unset it\n"
+    )
+
+
 def test_version_and_help() -> None:
     assert command("--version").stdout == f"byoc, version {byoc.__version__}\n"
     for verb in ("compile", "run", "partition"):

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -314,6 +315,28 @@ def test_usage(
     tiny: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     assert message in error_of(capsys, "run", tiny, *options)
+
+
+def test_arguments_from_python(cluster: Cluster, tiny: Path) -> None:
+    for call, match in (
+        (partial(rpc.connect, None), "address is None; need a text"),
+        (partial(rpc.connect, cluster.direct, 5), "key is 5; need a text"),
+        (partial(rpc.connect, cluster.direct, timeout="30"), "timeout is '30'; need seconds"),
+        (partial(rpc.connect_tracker, cluster.tracker, None), "key is None; need a text"),
+        (partial(rpc.connect_tracker, cluster.tracker, "board", -1), "timeout is -1; need"),
+    ):
+        with pytest.raises(rpc.RpcError, match=match):
+            call()
+    with rpc.connect(cluster.direct, "secret", timeout=30) as session:
+        with pytest.raises(LoadError, match="the library is 3; need a path"):
+            session.load(3)
+        with pytest.raises(LoadError, match="threads is 0; need a whole number from 1"):
+            session.load(tiny, threads=0)
+        model = session.load(str(tiny))
+        for runs in (0, "a", True):
+            with pytest.raises(InputError, match="need a whole number from 1 to"):
+                model.time({"x": tiny_input()}, runs=runs)
+        assert len(model.time({"x": tiny_input()}, runs=2)) == 2
 
 
 def test_what_cannot_be_uploaded(cluster: Cluster, tiny: Path, tmp_path: Path) -> None:

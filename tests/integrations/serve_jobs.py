@@ -246,6 +246,7 @@ def not_loaded(folder: Path, server: Server) -> dict[str, tuple[int, str, bool]]
         "damaged workers",
         "senseless",
         "empty",
+        "absent",
         "unreadable",
         "no uri",
         "taken",

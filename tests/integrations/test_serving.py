@@ -200,6 +200,7 @@ def test_a_server_without_its_models_ends_with_a_line(jobs: dict[str, Any]) -> N
     for name, text in (
         ("senseless", "error: cannot read the settings in"),
         ("empty", "has no model-settings.json"),
+        ("absent", "no such folder"),
         ("unreadable", "classifier/2/model-settings.json: Expecting value"),
         ("no uri", "error: cannot serve m: parameters.uri is the folder"),
         ("taken", "Address already in use; choose another http_port or host in settings.json"),

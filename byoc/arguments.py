@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,14 @@ def as_whole(value: Any, name: str, kind: type[ByocError], least: int, most: int
 
 def as_error(value: Any, name: str, kind: type[ByocError]) -> float:
     """The greatest error that is allowed: a number of 0 or more. Raises ``kind``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
         raise kind(f"{name} is {_found(value)}; need a number of 0 or more, such as 1e-4")
     return float(value)
 
 
 def as_share(value: Any, name: str, kind: type[ByocError]) -> float:
     """A number from 0 to 1. Raises ``kind``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
         raise kind(f"{name} is {_found(value)}; need a number from 0 to 1")
     return float(value)
 
@@ -60,7 +61,7 @@ def as_seconds(value: Any, name: str, kind: type[ByocError]) -> float | None:
     """A time of more than 0 seconds, or None for one without a limit. Raises ``kind``."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
         raise kind(f"{name} is {_found(value)}; need seconds, more than 0, or None for no limit")
     return float(value)
 

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from byoc.arguments import as_path
 from byoc.compiler.compile import compile
 from byoc.compiler.keywords import DEFAULTS
 from byoc.compiler.partitioned import versions
+from byoc.compiler.request import Request
 from byoc.deploy.loader import Model, load
 from byoc.errors import (
     ByocError,
@@ -61,8 +63,8 @@ def backend(
     or False for none; ``verify``, whether a new library is compared with PyTorch (the default).
 
     What cannot be compiled runs in PyTorch, and a ``FallbackWarning`` says why: where single
-    operators are in the way these, else the graph. Raises ``ControlError`` for options that there
-    are none of.
+    operators are in the way these, else the graph. Raises ``ByocError`` for options that there
+    are none of, and for values that cannot be.
     """
     if mode not in (None, "default"):
         raise ControlError(f"mode {mode!r}; give options to the backend byoc instead")
@@ -145,14 +147,38 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     known = [name for name in (*_OWN, *DEFAULTS) if name != "states"]
     if unknown := sorted(given.keys() - set(known)):
         raise ControlError(f"option {unknown[0]!r}; the backend byoc has {', '.join(known)}")
-    return {**_OWN, **given}
+    chosen = {**_OWN, **given}
+    Request.of({**DEFAULTS, **_keywords(chosen)})  # PyTorch would run what these refuse
+    return chosen | {"cache": _folder(chosen["cache"])}
+
+
+def _keywords(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that are keywords of ``byoc.compile``."""
+    return {name: value for name, value in chosen.items() if name not in _OWN}
+
+
+def _folder(cache: Any) -> Path | None:
+    """The folder that libraries are kept in, which is there then. Raises ``ControlError``."""
+    if cache is None or cache is False:
+        return None
+    folder = _own_folder() if cache is True else as_path(cache, "cache", ControlError)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ControlError(
+            f"cannot keep libraries in {folder}: {error.strerror}; the option cache is another "
+            "folder, or False for none"
+        ) from error
+    return folder
+
+
+def _own_folder() -> Path:
+    return cache_folder() / "torch"
 
 
 def _library(captured: Captured, chosen: dict[str, Any]) -> Model:
     """The library of a graph: from the cache, else compiled."""
-    keywords = {name: value for name, value in chosen.items() if name not in _OWN}
-    cache = chosen["cache"]
-    folder = cache_folder() / "torch" if cache is True else Path(cache) if cache else None
+    keywords, folder = _keywords(chosen), chosen["cache"]
     told = [f"{name}={value!r}" for name, value in sorted(keywords.items())]
     told += [*versions().values(), torch.__version__]
     if folder is None:
@@ -164,10 +190,9 @@ def _library(captured: Captured, chosen: dict[str, Any]) -> Model:
             return load(path, keywords.get("threads"))
     refusal = Refusal(path.with_suffix(".json"))
     refusal.raise_again()
-    folder.mkdir(parents=True, exist_ok=True)
     with refusal.noted():
         compiled = _compiled(captured, path, chosen["verify"], keywords)
-    if cache is True:
+    if folder == _own_folder():
         make_room()
     return compiled
 

@@ -34,13 +34,14 @@ def explain(
     """Compile a module with ``torch.compile(backend="byoc")``, run it, and tell what was done.
 
     ``inputs`` are positional, or by name where they are a mapping; ``options`` are the backend's.
+    Raises ``ModelError`` for what is neither.
     """
     import torch
 
+    from byoc.frontends.torch.program import given_inputs
     from byoc.torch_compile.backend import backend
 
-    args = () if isinstance(inputs, Mapping) else tuple(inputs)
-    kwargs = dict(inputs) if isinstance(inputs, Mapping) else {}
+    args, kwargs = given_inputs(inputs, "inputs")
     with torch.no_grad():
         torch.compiler.reset()
         told = torch._dynamo.explain(model)(*args, **kwargs)

@@ -289,6 +289,8 @@ def test_arguments_that_do_not_fit(
     image = torch.randn(1, 3, 16, 16)
     with pytest.raises(ModelError, match="Network needs example_inputs"):
         byoc.compile(network)
+    with pytest.raises(ModelError, match="example_inputs is of type Tensor; need a tuple"):
+        byoc.compile(network, example_inputs=image)
     with pytest.raises(ModelError, match="are for modules of PyTorch"):
         byoc.compile(tmp_path / "model.onnx", example_inputs=(image,))
     with pytest.raises(ShapeError, match="are for ONNX models"):

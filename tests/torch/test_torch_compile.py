@@ -14,7 +14,7 @@ import torch._inductor.config
 from torch import nn
 
 import byoc
-from byoc.errors import FallbackWarning
+from byoc.errors import FallbackWarning, ModelError
 from byoc.torch_compile import backend as home
 from byoc.torch_compile.backend import backend
 from byoc.torch_compile.graphs import collected
@@ -145,6 +145,8 @@ def test_explain() -> None:
     assert lines[0] == "graph 1: 2 operators, byoc: 1 region"
     assert lines[1].startswith("graph 2: 2 operators, PyTorch: no converter")
     assert lines[2].startswith("break: ")
+    with pytest.raises(ModelError, match="inputs is of type Tensor; need a tuple"):
+        byoc.explain(Parts().eval(), inputs)
 
 
 class Between(nn.Module):
@@ -188,10 +190,18 @@ def test_operators_without_a_converter_are_pytorchs(
 
 
 @torch.no_grad()
-def test_an_unknown_option_is_refused() -> None:
-    compiled = torch.compile(nn.ReLU(), backend=backend, options={"speed": 11})
-    with pytest.raises(Exception, match="option 'speed'; the backend byoc has cache, verify"):
-        compiled(torch.randn(4, 4))
+def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for options, message in (
+        ({"speed": 11}, "option 'speed'; the backend byoc has cache, verify"),
+        ({"threads": "two"}, "threads is 'two'; need a whole number"),
+        ({"precision": "fp8"}, "cannot read precision 'fp8'"),
+        ({"cache": 5}, "cache is 5; need a path"),
+        ({"cache": tmp_path / "file" / "in"}, "cannot keep libraries in .*: Not a directory"),
+    ):
+        compiled = torch.compile(nn.ReLU(), backend=backend, options=options)
+        with pytest.raises(Exception, match=message):
+            compiled(torch.randn(4, 4))
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from byoc.arguments import as_mapping
 from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
@@ -292,9 +293,7 @@ def exported(
     if model.training:
         raise ModelError(f"{type(model).__name__} is in training mode; call .eval() first")
     _require_floats(model)
-    named = isinstance(example_inputs, Mapping)
-    args = () if named else _of_their_own(tuple(example_inputs))
-    kwargs = _of_their_own(dict(example_inputs)) if named else {}
+    args, kwargs = map(_of_their_own, given_inputs(example_inputs, "example_inputs"))
     try:
         trace = partial(_traced, model, args, kwargs, within_dynamo)
         program = traced_with_conditions(trace, dynamic_shapes)
@@ -302,6 +301,14 @@ def exported(
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     names = symbol_names(program, dynamic_shapes, args, kwargs)
     return Program(program, model, symbols=names).with_plural_axes()
+
+
+def given_inputs(given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs of a module: positional ones, and those by name. Raises ``ModelError``."""
+    need = "a tuple of positional inputs, or a dictionary of inputs by name"
+    if isinstance(given, tuple | list):
+        return tuple(given), {}
+    return (), dict(as_mapping(given, name, ModelError, need))
 
 
 def _require_floats(model: torch.nn.Module) -> None:

@@ -99,6 +99,8 @@ def _addresses(arrays: object) -> ctypes.Array[ctypes.c_void_p]:
 
 def main() -> None:
     """Run a library on files."""
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     path = Path(sys.argv[1])
     sizes = dict(word.split("=") for word in sys.argv[2:] if "=" in word)
     model = Model(path, {name: int(size) for name, size in sizes.items()})

@@ -12,6 +12,8 @@ import numpy as np
 import tvm
 from tvm.runtime.vm import VirtualMachine
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 machine = VirtualMachine(tvm.runtime.load_module(sys.argv[1]), tvm.cpu())
 scores = machine["main"](tvm.runtime.tensor(np.load(sys.argv[2]))).numpy()[0]
 for number in np.argsort(scores)[::-1][:5]:

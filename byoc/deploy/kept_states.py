@@ -6,11 +6,12 @@ beginning: the system gives pages only as rows are written, and nothing ever mov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from byoc.arguments import as_mapping
 from byoc.deploy.exchange import array_of, bounds_of, meets, numpy_dtype
 from byoc.deploy.host_memory import HostMemory
 from byoc.deploy.metadata import StateInfo, extent_of
@@ -63,6 +64,15 @@ class _KnownRoom(NamedTuple):
     shape: tuple[int, ...]  # of a row
     rows: int
     first_of_all: Callable[[int], list[tvm_ffi.Tensor]]
+
+
+def require_states(names: Collection[str], given: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` unless something is given for each of the states, and for no other."""
+    there = ", ".join(names) or "none, as the model keeps no states"
+    as_mapping(given, "states", InputError, f"a dictionary of arrays by name: {there}")
+    if wrong := sorted(set(names) ^ given.keys()):
+        what = "unknown" if wrong[0] in given else "missing"
+        raise InputError(f"state {wrong[0]!r} is {what}; need {there}")
 
 
 class KeptStates:
@@ -121,9 +131,7 @@ class KeptStates:
         Raises ``InputError`` for names, shapes and dtypes that the states do not have, ``RunError``
         for more rows than there is room for; then nothing has changed.
         """
-        if wrong := sorted(self._infos.keys() ^ given.keys()):
-            what = "unknown" if wrong[0] in given else "missing"
-            raise InputError(f"state {wrong[0]!r} is {what}; need {', '.join(self._infos)}")
+        require_states(self._infos, given)
         symbols: dict[str, int] = {}
         for name, info in self._infos.items():
             _require(name, info, given[name], symbols)
@@ -213,7 +221,14 @@ class KeptStates:
 
     def _take_room(self, info: StateInfo, shape: tuple[int, ...]) -> Any:
         """New memory for a state."""
-        memory = self._memory[info.input.name] = self._place.room(shape, info.input.dtype)
+        try:
+            memory = self._place.room(shape, info.input.dtype)
+        except (MemoryError, OSError, OverflowError) as error:
+            grows = "" if info.axis is None else "; load the model with a smaller capacity"
+            raise RunError(
+                f"no memory for state {info.input.name!r}, {info.input.dtype}{[*shape]}{grows}"
+            ) from error
+        self._memory[info.input.name] = memory
         if info.axis is not None:
             self._enlarge_at[info.input.name] = self._place.rows_worth_enlarging(memory)
         return memory

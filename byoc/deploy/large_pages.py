@@ -77,7 +77,10 @@ def enlarge(library: Path) -> int:
 
 def _mappings(library: Path) -> Iterator[tuple[int, int]]:
     """Where the file is mapped to be read alone."""
-    status = library.stat()
+    try:
+        status = library.stat()
+    except OSError as error:
+        raise RunError(f"{library} is not there any more: {error.strerror}") from error
     identity = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").split("\n"):
         found = _MAPPING.match(line)

@@ -25,7 +25,7 @@ from byoc.deploy.input_tensors import (
     solve_sums,
     sums_in,
 )
-from byoc.deploy.kept_states import CAPACITY, KeptStates
+from byoc.deploy.kept_states import CAPACITY, KeptStates, require_states
 from byoc.deploy.large_pages import enlarge
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.misfits import in_words
@@ -129,8 +129,7 @@ class Model(Described):
         infos = [state.input for state in self._replaced]
         if len(infos) != len(self.metadata.states):
             raise RunError(f"{self.path.name} keeps states that grow; use run")
-        if wrong := sorted({info.name for info in infos} ^ states.keys()):
-            raise InputError(f"state {wrong[0]!r} is unknown, or missing")
+        require_states([info.name for info in infos], states)
         symbols: dict[str, int] = {}
         least = ALIGNMENT if self._region is None else 1
         memory = {i.name: as_tensor(i, states[i.name], symbols, least) for i in infos}

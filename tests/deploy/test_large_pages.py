@@ -86,6 +86,11 @@ def test_where_there_are_no_large_pages_it_is_said(
     model = byoc.load(library)
     with pytest.raises(byoc.RunError, match=r"large pages .* need Linux 6\.7"):
         model.enlarge_weights()
+    monkeypatch.undo()
+    if "[never]" not in large_pages._THP.read_text():
+        model._file = tmp_path / "gone.so"
+        with pytest.raises(byoc.RunError, match=r"gone\.so is not there any more: No such file"):
+            model.enlarge_weights()
     model.close()
     with pytest.raises(byoc.RunError, match="closed"):
         model.enlarge_weights()

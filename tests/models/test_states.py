@@ -257,7 +257,7 @@ def test_states_that_lie_with_the_caller(loaded: byoc.Model, tmp_path: Path) -> 
         random = np.random.default_rng(0)
         x, h = (random.standard_normal(i.shape).astype(i.dtype) for i in (x, h.input))
         for name in ({"other": h}, {}):
-            with pytest.raises(InputError, match="is unknown, or missing"):
+            with pytest.raises(InputError, match="state 'h' is missing; need h"):
                 library.run_on(name, {"x": x})
         before = h.copy()
         results, became = library.run_on({"h": h}, {"x": x})
@@ -270,6 +270,15 @@ def test_forms_without_states_say_so(tmp_path: Path) -> None:
     byoc.compile(counter(), tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
     with pytest.raises(LoadError, match="capacity is 0; need a whole number"):
         byoc.load(tmp_path / "m.so", capacity=0)
+
+
+def test_rows_that_no_memory_holds(loaded: byoc.Model) -> None:
+    with byoc.load(loaded.path, capacity=1 << 31) as model:
+        model._kept._place.room = lambda *_: np.empty(1 << 58)  # whatever this machine has
+        with pytest.raises(
+            RunError, match=r"no memory for state .*; load the model with a smaller"
+        ):
+            model.run(drawn(1, 3, 0, 1))
 
 
 # ---------------------------------------------------------------- states that are kept elsewhere
@@ -296,6 +305,7 @@ def test_what_is_no_state_is_not_restored(loaded: byoc.Model) -> None:
     for wrong, message in (
         ({k: v for k, v in states.items() if k != name}, "is missing; need past_key_values.0.key"),
         (states | {"x": states[name]}, "state 'x' is unknown"),
+        (None, "states is None; need a dictionary of arrays by name: past_key_values.0.key"),
         (states | {name: states[name][:, :, :2]}, rf"'{name}' is given float32\[1, \d, 2, "),
         (states | {name: states[name].astype(np.float64)}, "is given float64"),
         (states | {name: states[name][0]}, "as the others have it"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,13 @@ def as_threads(value: Any, kind: type[ByocError]) -> int | None:
     return None if value is None else as_whole(value, "threads", kind, 1, MAX_THREADS)
 
 
+def as_flag(value: Any, name: str, kind: type[ByocError]) -> bool:
+    """True or False, of Python or NumPy; no other value counts as either. Raises ``kind``."""
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise kind(f"{name} is {_found(value)}; need True or False")
+    return bool(value)
+
+
 def as_seconds(value: Any, name: str, kind: type[ByocError]) -> float | None:
     """A time of more than 0 seconds, or None for one without a limit. Raises ``kind``."""
     if value is None:
@@ -77,9 +84,12 @@ def as_texts(value: Any, name: str, kind: type[ByocError]) -> tuple[str, ...]:
     """Several texts, or one. Raises ``kind``."""
     if isinstance(value, str):
         return (value,)
-    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
-        raise kind(f"{name} is {_found(value)}; need a list of texts")
-    texts = tuple(value)
+    try:
+        if isinstance(value, bytes | Mapping):
+            raise TypeError
+        texts = tuple(value)
+    except TypeError:  # an array without axes says that it can be iterated over
+        raise kind(f"{name} is {_found(value)}; need a list of texts") from None
     if strange := [item for item in texts if not isinstance(item, str)]:
         raise kind(f"{name} has the item {_found(strange[0])}; need texts")
     return texts

@@ -70,7 +70,7 @@ class Target:
             return cls(machine)
         if name == "native":
             return cls(machine, own_level())
-        if name in X86_64_LEVELS:
+        if isinstance(name, str) and name in X86_64_LEVELS:
             return cls("x86_64", None if name == "x86-64" else name)
         for known, triple in _TRIPLES.items():
             if name == triple:

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from typing_extensions import Unpack
 
-from byoc.arguments import as_path, as_share
+from byoc.arguments import as_flag, as_path, as_share
 from byoc.autoload import register
 from byoc.compiler.check_sizes import check_sizes
 from byoc.compiler.definitions_apart import definitions_apart
@@ -96,6 +96,10 @@ def compile(
     request, stages = Request.of(keywords), Stages(keywords["progress"])
     if min_coverage is not None:
         min_coverage = as_share(min_coverage, "min_coverage", CompileError)
+    require_full = as_flag(require_full, "require_full", CompileError)
+    timers = as_flag(timers, "timers", CompileError)
+    if verify is not None:
+        verify = as_flag(verify, "verify", CompileError)
     code = None if dump_code is None else as_path(dump_code, "dump_code", CompileError)
     file = None if output is None else as_path(output, "output", CompileError)
     _require_places(file, code, request.target)

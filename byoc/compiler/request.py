@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from byoc.arguments import as_path, as_texts, as_threads
+from byoc.arguments import as_flag, as_path, as_texts, as_threads
 from byoc.compiler.keywords import CompileKeywords, PartitionKeywords
 from byoc.compiler.states import States, as_states
 from byoc.destination import require_folder_to_make
@@ -61,7 +61,7 @@ class Request:
         outdated = database if measured else None
         states = as_states(keywords["states"])
         fixed = given_values(keywords["fixed_inputs"])
-        allowed = keywords["allow_wrong"]
+        allowed = as_texts(keywords["allow_wrong"], "allow_wrong", ControlError)
         return cls(rules, target, threads, allowed, dump_ir, outdated, states, fixed)
 
 
@@ -79,12 +79,13 @@ def untimed_rules(keywords: PartitionKeywords) -> Rules:
 
     Raises ``ControlError``, ``LibraryError`` and ``TuningError``.
     """
+    exact = as_flag(keywords["exact"], "exact", ControlError)
     return Rules.of(
         keywords["skip_ops"],
         keywords["skip_nodes"],
         keywords["only"],
         keywords["predicate"],
-        select(keywords["libraries"], keywords["choose"], keywords["exact"]),
+        select(keywords["libraries"], keywords["choose"], exact),
         keywords["min_bytes"],
         keywords["precision"],
     )

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 import tvm
 
+from byoc.arguments import as_text
 from byoc.errors import ControlError
 
 #: Names that a message lists.
@@ -24,6 +25,7 @@ def resolve_op(name: str) -> list[str]:
 
     Raises ``ControlError``, with suggestions, if it means none.
     """
+    name = as_text(name, "the operator", ControlError)
     known = [op for op in map(str, tvm.ir.Op.list_op_names()) if op.startswith("relax.")]
     for prefix in ("", "relax."):
         if prefix + name in known:

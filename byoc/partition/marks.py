@@ -13,6 +13,7 @@ from dataclasses import replace
 import tvm
 from tvm import relax
 
+from byoc.arguments import as_texts
 from byoc.errors import ControlError
 from byoc.ir.dataflow import is_candidate, op_name, with_blocks
 from byoc.ir.names import matches, resolve_op
@@ -51,8 +52,9 @@ def mark(
 
     Marks of several calls add up. Raises ``ControlError`` if nothing is marked.
     """
-    wanted = {name for op in ops for name in resolve_op(op)}
-    globs = tuple(nodes)
+    _require_kinds(mod, pattern, select)
+    wanted = {name for op in as_texts(ops, "ops", ControlError) for name in resolve_op(op)}
+    globs = as_texts(nodes, "nodes", ControlError)
 
     def chosen(binding: relax.Binding) -> bool:
         names = _names(binding)
@@ -79,6 +81,22 @@ def mark(
     if not count:
         raise ControlError("nothing to mark; mod.show() prints the bindings that can be marked")
     return out.with_attr(MARKED_ATTRIBUTE, True)
+
+
+def _require_kinds(mod: object, pattern: object, select: object) -> None:
+    """Raise ``ControlError`` for what is no module, no pattern, or no function."""
+    for value, name, fits, need in (
+        (mod, "the module", isinstance(mod, tvm.IRModule), "a tvm.IRModule"),
+        (
+            pattern,
+            "pattern",
+            isinstance(pattern, relax.dpl.DFPattern | None),
+            "one of tvm.relax.dpl",
+        ),
+        (select, "select", select is None or callable(select), "a function of a binding"),
+    ):
+        if not fits:
+            raise ControlError(f"{name} is of type {type(value).__name__}; need {need}")
 
 
 def is_marked(mod: tvm.IRModule) -> bool:

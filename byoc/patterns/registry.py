@@ -73,6 +73,8 @@ def register_ext_op(op: str, *, build: Build | None = None) -> Callable[[Predica
         entry.builders.append(build)
 
     def register(predicate: Predicate) -> Predicate:
+        if not callable(predicate):
+            raise ControlError(f"the predicate is {predicate!r}; need a function of node and call")
         entry.predicates.append(predicate)
         return predicate
 

@@ -152,12 +152,15 @@ def _refusal(found: KernelLibrary, node: Node) -> str | None:
 
 def _several(specs: Specs) -> list[str | KernelLibrary]:
     single = specs is None or isinstance(specs, str | KernelLibrary)
-    kind = type(specs).__name__
-    if not single and (isinstance(specs, bytes) or not isinstance(specs, Iterable)):
+    try:
+        if isinstance(specs, bytes):
+            raise TypeError
+        items = [specs] if single else list(specs)
+    except TypeError:  # an array without axes says that it can be iterated over
+        kind = type(specs).__name__
         raise LibraryError(
             f"libraries are of type {kind}; need names, paths of .py files, or objects"
-        )
-    items = [specs] if single else list(specs)
+        ) from None
     parts: list[str | KernelLibrary] = []
     for item in items:
         if item is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -150,3 +151,21 @@ for threads in (1, 2, 1, None):
 def test_threads_must_be_positive(tiny: CompiledCase) -> None:
     with pytest.raises(byoc.ByocError, match="threads is 0; need a whole number"):
         byoc.load(tiny.library, threads=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"exact": "no"}, "exact is 'no'; need True or False"),
+        ({"require_full": 1}, "require_full is 1; need True or False"),
+        ({"timers": None}, "timers is None; need True or False"),
+        ({"verify": "never"}, "verify is 'never'; need True or False"),
+        ({"allow_wrong": 3}, "allow_wrong is 3; need a list of texts"),
+        ({"skip_ops": np.array(2)}, "skip_ops is of type ndarray; need a list of texts"),
+        ({"libraries": np.array(2)}, "libraries are of type ndarray; need names"),
+        ({"target": ["x86-64"]}, "unknown target ['x86-64']; known: x86-64"),
+    ],
+)
+def test_keywords_of_another_kind(given: dict[str, object], message: str) -> None:
+    with pytest.raises(byoc.ByocError, match=re.escape(message)):
+        byoc.compile(tiny_model(), **given)

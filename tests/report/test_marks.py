@@ -110,3 +110,16 @@ def test_marks_that_mark_nothing_are_errors() -> None:
         byoc.mark(network(), begin="lv3", end="lv")
     with pytest.raises(ControlError, match="'matmull' is no Relax operator"):
         byoc.mark(network(), ops=["matmull"])
+    for given, message in (
+        ({"mod": None}, "the module is of type NoneType; need a tvm.IRModule"),
+        ({"ops": 3}, "ops is 3; need a list of texts"),
+        ({"pattern": "matmul"}, "pattern is of type str; need one of tvm.relax.dpl"),
+        ({"select": "matmul"}, "select is of type str; need a function"),
+    ):
+        with pytest.raises(ControlError, match=message):
+            byoc.mark(**{"mod": network(), **given})
+    with pytest.raises(ControlError, match="the operator is 5; need a text"):
+        byoc.register_ext_op(5)
+    with pytest.raises(ControlError, match="the predicate is 5; need a function"):
+        byoc.register_ext_op("relax.sinh")(5)
+    byoc.unregister_ext_op("relax.sinh")

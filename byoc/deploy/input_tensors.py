@@ -166,8 +166,13 @@ def _share_a_byte(one: np.ndarray, other: np.ndarray) -> bool:
 def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     """An array that is not filled, whose data begin at a multiple of ``ALIGNMENT``."""
     kind = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
-    buffer = np.empty(prod(shape) * kind.itemsize + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, kind, buffer, -address_of(buffer) % ALIGNMENT)
+    return np.ndarray(shape, kind, *aligned_place(prod(shape) * kind.itemsize))
+
+
+def aligned_place(size: int) -> tuple[np.ndarray, int]:
+    """Memory, and where in it the first multiple of ``ALIGNMENT`` is with ``size`` bytes behind."""
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    return memory, -address_of(memory) % ALIGNMENT
 
 
 def sums_in(infos: Iterable[TensorInfo]) -> list[tuple[int, int, Extent]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from byoc.deploy.input_tensors import ALIGNMENT, address_of
+from byoc.deploy.input_tensors import aligned_place
 
 #: What ``getrefcount`` tells of an object that a tuple holds and nothing else.
 _PROBE = (object(),)
@@ -73,7 +73,6 @@ class ResultMemory:
                 del kept[i]
                 break
         else:
-            memory = np.empty(size + ALIGNMENT, np.uint8)
-            place = (memory, -address_of(memory) % ALIGNMENT, size)
+            place = (*aligned_place(size), size)
         self._kept.append(place)
         return np.ndarray(shape, dtype, place[0], place[1])

@@ -20,10 +20,7 @@ from codegen_cc.node import Node
 from .graphs import constant, random, regions, relax_module
 from .interpret import Interpreter, run_with_tvm, without_regions
 
-
-@pytest.fixture(autouse=True)
-def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
+pytestmark = pytest.mark.usefixtures("everything_is_supported")
 
 
 def check(

@@ -11,7 +11,6 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.partition.epilogues
 from byoc.canonicalise import canonicalise
 from byoc.compiler.partition import partition_with_report
 from byoc.partition.annotate import annotate
@@ -22,10 +21,7 @@ from codegen_cc.node import Node
 from .graphs import constant, random, regions, relax_module
 from .interpret import Interpreter, run_with_tvm, without_regions
 
-
-@pytest.fixture(autouse=True)
-def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
+pytestmark = pytest.mark.usefixtures("everything_is_supported")
 
 
 def check(

@@ -12,7 +12,6 @@ import pytest
 from onnx import helper, numpy_helper
 from tvm import relax
 
-import byoc.partition.epilogues
 from byoc.canonicalise import canonicalise
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.partition.annotate import annotate
@@ -27,9 +26,7 @@ SPECIAL = np.array(
 )
 
 
-@pytest.fixture(autouse=True)
-def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
+pytestmark = pytest.mark.usefixtures("everything_is_supported")
 
 
 def model_of(

@@ -11,7 +11,6 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.partition.epilogues
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 
@@ -22,9 +21,7 @@ from .interpret import run_with_tvm, without_regions
 HOST = op.cosh
 
 
-@pytest.fixture(autouse=True)
-def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
+pytestmark = pytest.mark.usefixtures("everything_is_supported")
 
 
 def merged(mod: tvm.IRModule) -> tvm.IRModule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +35,7 @@ SINH = Operator("scaled_sinh", roles=("input",), attributes={"scale": "a number"
 ARGUMENTS = ("input", "attr.scale", "size", "output")
 
 
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Forget what a test registers."""
-    stores = (registry._loaded, operator._known, operator._owners)
-    operator.known_operators()
-    copies = [dict(store) for store in stores]
-    yield
-    byoc.unregister_ext_op("relax.sinh")
-    byoc.unregister_ext_op("relax.call_dps_packed")
-    for store, copy in zip(stores, copies, strict=True):
-        store.clear()
-        store.update(copy)
+pytestmark = pytest.mark.usefixtures("forget_operators")
 
 
 def library(folder: Path, *operators: Operator, name: str = "own", **fields) -> Library:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,7 @@ import byoc
 from byoc.compiler.partition import partition_with_report
 from byoc.library import Kernel, Library, LibraryError, Link, Operator
 from byoc.patterns.row import candidate
-from codegen_cc import operator, supports
-from codegen_cc.libraries import registry
+from codegen_cc import supports
 from codegen_cc.node import Node, Operand, Result
 from tests.reference import onnxruntime_outputs
 
@@ -60,17 +58,7 @@ KERNELS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """Forget what a test registers."""
-    stores = (registry._loaded, operator._known, operator._owners)
-    operator.known_operators()
-    copies = [dict(store) for store in stores]
-    yield
-    byoc.unregister_ext_op("relax.split")
-    for store, copy in zip(stores, copies, strict=True):
-        store.clear()
-        store.update(copy)
+pytestmark = pytest.mark.usefixtures("forget_operators")
 
 
 def library(folder: Path, *kernels: Kernel) -> Library:

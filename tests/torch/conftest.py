@@ -34,3 +34,11 @@ def _importable() -> Iterator[None]:
     sys.path.append(APART)
     yield
     sys.path.remove(APART)
+
+
+@pytest.fixture
+def nothing_compiled() -> None:
+    """Graphs of other tests are unknown to ``torch.compile``."""
+    import torch
+
+    torch.compiler.reset()

@@ -18,9 +18,7 @@ from byoc.torch_compile.graphs import Graph, collected
 OPTIONS = {"cache": False, "min_bytes": 0}
 
 
-@pytest.fixture(autouse=True)
-def _nothing_compiled() -> None:
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 @torch.no_grad()

@@ -44,9 +44,7 @@ class Pair(torch.Tensor):
         return Pair(of("first"), of("second"))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_compiled() -> None:
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 def _compiled(function: Callable[..., object]) -> Callable[..., object]:

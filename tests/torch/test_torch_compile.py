@@ -34,9 +34,7 @@ class Network(nn.Module):
         return self.head(y.mean((2, 3))), None, y
 
 
-@pytest.fixture(autouse=True)
-def _nothing_compiled() -> None:
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
 
 def require_equal(module: nn.Module, compiled: nn.Module, *inputs: torch.Tensor) -> None:

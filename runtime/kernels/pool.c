@@ -2,20 +2,14 @@
  * y[n][oh][ow][c] = max or mean over the window of x[n][oh sh + kh dh - top][ow sw + kw dw -
  * left][c]
  *
- * Vectorised over channels, BLOCK vectors at a time, of bytes one; a window that reaches past the
- * image is clipped once for each pixel.  Memory speed decides.
+ * Of bytes one vector of channels at a time, of all else as pool_window.h has it; a window that
+ * reaches past the image is clipped once for each pixel.  Memory speed decides.
  */
-#include "../simd/bf16_pairs.h"
+#include "pool_window.h"
 
-enum { BLOCK = 4 };
 /* Columns of a window from which its maximum is taken of columns' maxima, where they are vectors.
  */
 enum { LEAST_TAPS = 4 };
-/* What a maximum begins with: the least number, not -inf, so that a window of padding alone, or of
- * -inf alone, has the value that ONNX Runtime, TVM and oneDNN give it. */
-static const float LOWEST = -3.402823466e+38f, LOWEST_BF16 = -3.3895313892515355e+38f;
-/* Elements read by one task at least, some ten microseconds. */
-static const int64_t TASK_READS = 1 << 16;
 
 /* What is computed, of which elements. */
 typedef enum { MEAN, GREATEST, MEAN_BF16, GREATEST_BF16, GREATEST_INT8, GREATEST_UINT8 } pool_kind;
@@ -33,61 +27,6 @@ static void clip_axis(int64_t start, int64_t kernel, int64_t dilation, int64_t l
   *first = start < low ? i64_min(kernel, ceil_div(low - start, dilation)) : 0;
   *past = start < high ? i64_min(kernel, ceil_div(high - start, dilation)) : 0;
   if (*past < *first) *past = *first;
-}
-
-/* VL elements, or the first `lanes`, as fp32; `narrow` (a constant): they are bf16. */
-EXT_INLINE vf load(const int narrow, const void* p, int64_t lanes) {
-  if (narrow) return vbf_widen(lanes == VL ? vbf_load(p) : vbf_load_n(p, lanes));
-  return lanes == VL ? vf_load(p) : vf_load_n(p, lanes);
-}
-
-EXT_INLINE void store(const int narrow, void* p, vf x, int64_t lanes) {
-  if (narrow && lanes == VL)
-    vbf_store(p, vbf_round(x));
-  else if (narrow)
-    vbf_store_n(p, vbf_round(x), lanes);
-  else if (lanes == VL)
-    vf_store(p, x);
-  else
-    vf_store_n(p, x, lanes);
-}
-
-EXT_INLINE void window(const int is_max, const int narrow, const int vectors, int64_t lanes,
-                       const char* x, int64_t rows, int64_t row_step, int64_t taps,
-                       int64_t tap_step, float divisor, char* y) {
-  const int64_t size = narrow ? 2 : 4;
-  vf acc[BLOCK];
-  EXT_UNROLL
-  for (int v = 0; v < vectors; v++)
-    acc[v] = vf_set1(!is_max ? 0.0f : narrow ? LOWEST_BF16 : LOWEST);
-  for (int64_t i = 0; i < rows; i++) {
-    const char* tap = x + i * row_step * size;
-    for (int64_t j = 0; j < taps; j++, tap += tap_step * size) {
-      EXT_UNROLL
-      for (int v = 0; v < vectors; v++) {
-        vf value = load(narrow, tap + v * VL * size, lanes);
-        acc[v] = is_max ? vf_max_nan(acc[v], value) : acc[v] + value;
-      }
-    }
-  }
-  EXT_UNROLL
-  for (int v = 0; v < vectors; v++) {
-    if (!is_max) acc[v] = acc[v] / vf_set1(divisor);
-    store(narrow, y + v * VL * size, acc[v], lanes);
-  }
-}
-
-EXT_INLINE void channels_of(const int is_max, const int narrow, int64_t channels, const char* x,
-                            int64_t rows, int64_t row_step, int64_t taps, int64_t tap_step,
-                            float divisor, char* y) {
-  const int64_t size = narrow ? 2 : 4;
-  int64_t c = 0;
-  for (; c + BLOCK * VL <= channels; c += BLOCK * VL)
-    window(is_max, narrow, BLOCK, VL, x + c * size, rows, row_step, taps, tap_step, divisor,
-           y + c * size);
-  for (; c < channels; c += VL)
-    window(is_max, narrow, 1, i64_min(VL, channels - c), x + c * size, rows, row_step, taps,
-           tap_step, divisor, y + c * size);
 }
 
 /* The greatest of 2 VL channels stored as bf16, by integers in the same order, `vectors` (a

@@ -106,6 +106,26 @@ def test_a_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         torch.testing.assert_close(torch.from_numpy(made), getattr(module(x), name))
 
 
+class Dotted(nn.Module):
+    """Results of which two keys, with what is nested in them, are one name."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        return {"a": [x.tanh(), x.exp()], "a.0": x.sin(), "a.0_1": x.cos()}
+
+
+@torch.no_grad()
+def test_names_alike(tmp_path: Path) -> None:
+    x, path = torch.randn(3, 8), tmp_path / "dotted.so"
+    report = byoc.compile(Dotted().eval(), path, example_inputs=(x,), min_bytes=0).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        found = model.run({"x": x.numpy()})
+    wanted = {"a.0": x.tanh(), "a.1": x.exp(), "a.0_2": x.sin(), "a.0_1": x.cos()}
+    assert list(found) == list(wanted)
+    for name, made in found.items():
+        torch.testing.assert_close(torch.from_numpy(made), wanted[name], rtol=1e-5, atol=1e-6)
+
+
 class Sized(nn.Module):
     """Rows and how long they are, as a number of Python's."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import count
 
 import torch
 from torch.utils import _pytree as pytree
@@ -69,7 +70,7 @@ def leaf_names(spec: pytree.TreeSpec, alone: str) -> list[str]:
     """A name for each leaf of a nested value: the keys and places that lead to it, with dots.
 
     ``alone`` is the name of a value that is not nested, and the beginning of one that would begin
-    with a number.
+    with a number. Of names alike, those behind the first have a number that no other has.
     """
     numbered = pytree.tree_unflatten(list(range(spec.num_leaves)), _keyed(spec))
     leaves, _ = pytree.tree_flatten_with_path(numbered)
@@ -79,7 +80,19 @@ def leaf_names(spec: pytree.TreeSpec, alone: str) -> list[str]:
         if not parts or parts[0].isdigit():
             parts.insert(0, alone)
         names.append(".".join(parts))
-    return names
+    return _unlike(names)
+
+
+def _unlike(names: list[str]) -> list[str]:
+    taken, unlike = set(names), set[str]()
+    found = []
+    for name in names:
+        free = (other for n in count(1) if (other := f"{name}_{n}") not in taken)
+        own = name if name not in unlike else next(free)
+        taken.add(own)
+        unlike.add(own)
+        found.append(own)
+    return found
 
 
 def _keyed(spec: pytree.TreeSpec) -> pytree.TreeSpec:

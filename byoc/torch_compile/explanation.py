@@ -38,7 +38,7 @@ def explain(
     """
     import torch
 
-    from byoc.frontends.torch.program import given_inputs
+    from byoc.frontends.torch.examples import given_inputs
     from byoc.torch_compile.backend import backend
 
     args, kwargs = given_inputs(inputs, "inputs")

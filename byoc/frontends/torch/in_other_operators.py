@@ -72,6 +72,12 @@ def convolution_of_steps(
     return made.permute(2, 0, 1)
 
 
+def convolution_as_traced(*form: Any) -> torch.Tensor:
+    """A convolution as traces of TorchScript have it: what chooses a kernel of PyTorch's follows
+    the groups."""
+    return torch.convolution(*form[:9])
+
+
 def fake_quantised(
     x: torch.Tensor,
     scale: torch.Tensor,
@@ -155,6 +161,8 @@ def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.as_strided.default: strided,
         aten.conv_tbc.default: convolution_of_steps,
+        aten._convolution.default: convolution_as_traced,
+        aten._convolution.deprecated: convolution_as_traced,
         aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantised,
         aten.multilabel_margin_loss_forward.default: margins_of_labels,
         aten.linalg_qr.default: orthogonal,

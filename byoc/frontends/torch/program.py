@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from byoc.arguments import as_mapping
 from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
@@ -30,12 +29,14 @@ from byoc.frontends.torch.called import (
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.equal_sizes import joined_names
+from byoc.frontends.torch.examples import require_traceable, taken_inputs
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.noted_guards import symbol_names, traced_with_conditions
 from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
+from byoc.frontends.torch.scripts import as_module, with_scripts
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from byoc.frontends.torch.single_rows import not_for_one
 from byoc.frontends.torch.symbols import Symbols, decided_by_data
@@ -286,40 +287,16 @@ def exported(
         return Program(model)
     if example_inputs is None:
         raise ModelError(f"module {type(model).__name__} needs example_inputs to be traced")
-    if training := next((n for n, m in model.named_modules() if m.training), None):
-        raise ModelError(
-            f"module {training!r} of {type(model).__name__} is in training mode; call .eval() first"
-        )
-    if model.training:
-        raise ModelError(f"{type(model).__name__} is in training mode; call .eval() first")
-    _require_floats(model)
-    args, kwargs = map(_of_their_own, given_inputs(example_inputs, "example_inputs"))
+    model = as_module(model)
+    require_traceable(model)
+    args, kwargs = taken_inputs(example_inputs)
     try:
         trace = partial(_traced, model, args, kwargs, within_dynamo)
-        program = traced_with_conditions(trace, dynamic_shapes)
+        program = with_scripts(model, partial(traced_with_conditions, trace, dynamic_shapes))
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     names = symbol_names(program, dynamic_shapes, args, kwargs)
     return Program(program, model, symbols=names).with_plural_axes()
-
-
-def given_inputs(given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Inputs of a module: positional ones, and those by name. Raises ``ModelError``."""
-    need = "a tuple of positional inputs, or a dictionary of inputs by name"
-    if isinstance(given, tuple | list):
-        return tuple(given), {}
-    return (), dict(as_mapping(given, name, ModelError, need))
-
-
-def _require_floats(model: torch.nn.Module) -> None:
-    """Raise ``ModelError`` for layers of quantised tensors, which no tracer of PyTorch follows."""
-    for name, module in model.named_modules():
-        if type(module).__module__.startswith("torch.ao.nn.quantized"):
-            raise ModelError(
-                f"module {name!r} ({type(module).__name__}) has quantised tensors, which "
-                "torch.export does not take; quantise the module by torchao's prepare_pt2e and "
-                "convert_pt2e"
-            )
 
 
 def _traced(
@@ -389,19 +366,6 @@ def _decided_by_data(error: Exception) -> bool:
     return "data-dependent" in str(error).lower() or "GuardOnDataDependent" in type(error).__name__
 
 
-def _of_their_own(inputs: Any) -> Any:
-    """Inputs with memory of their own: what PyTorch notes of the tensor that one is a view of, it
-    cannot check afterwards. A tensor that is given twice stays one."""
-    made: dict[int, torch.Tensor] = {}
-
-    def copy(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor._base is None:
-            return tensor
-        return made.setdefault(id(tensor), tensor.detach().clone())
-
-    return pytree.tree_map_only(torch.Tensor, copy, inputs)
-
-
 def read(path: Path) -> Program:
     """Read a .pt2 file. Raises ``ModelError``."""
     if not path.is_file():
@@ -430,13 +394,13 @@ def _why(error: Exception) -> str:
 
 
 def _where(error: Exception) -> str:
-    """The last line outside of PyTorch that the error passed through."""
-    root = str(Path(torch.__file__).parent)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((root, "<")) and frame.filename != __file__
-    ]
-    if not frames or frames[-1].name == "exported":
-        return ""
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    """The last line of users' code that the error passed through."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def _is_users(file: str) -> bool:
+    """Whether a file is none of PyTorch's, ours or Python's."""
+    others = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<")
+    of_python = file.startswith(str(Path(traceback.__file__).parent)) and "-packages" not in file
+    return not file.startswith(others) and not of_python

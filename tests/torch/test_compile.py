@@ -428,12 +428,3 @@ def test_example_inputs_that_are_views() -> None:
         min_bytes=0,
     )
     assert done.report.left == () and done.metadata.inputs[0].shape == (3, 4)
-
-
-def test_derivatives_that_the_tracer_loses() -> None:
-    class Slope(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.func.grad(lambda a: (a.exp() * a).sum())(x)
-
-    with pytest.raises(ModelError, match=r"has no values, as PyTorch's tracer loses"):
-        byoc.compile(Slope().eval(), example_inputs=(torch.randn(2, 3),))

@@ -62,13 +62,20 @@ def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
 
 def require_values(program: torch.export.ExportedProgram) -> None:
     """Raise ``ModelError`` for a constant that stands for something of the trace."""
+    if (name := lost_constant(program)) is not None:
+        raise ModelError(
+            f"constant {name!r} has no values, as PyTorch's tracer loses what torch.func.grad, "
+            "jacrev and hessian are of; write the derivative out (torch.func.jvp is taken)"
+        )
+
+
+def lost_constant(program: torch.export.ExportedProgram) -> str | None:
+    """The name of a constant that stands for something of the trace, where there is one."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     for name, value in program.constants.items():
-        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
         if isinstance(value, FakeTensor) or (isinstance(value, torch.Tensor) and wrapped(value)):
-            raise ModelError(
-                f"constant {name!r} has no values, as PyTorch's tracer loses what torch.func.grad, "
-                "jacrev and hessian are of; write the derivative out (torch.func.jvp is taken)"
-            )
+            return str(name)
+    return None
 
 
 def tensor_of_two_names(program: torch.export.ExportedProgram) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from byoc.frontends.torch.complex_in_pairs import in_pairs
 from byoc.frontends.torch.converters.table import converter_of
+from byoc.frontends.torch.derivatives import derivatives_of_operators
 from byoc.frontends.torch.dynamic_quantisation import DYNAMIC_QUANTISATION
 from byoc.frontends.torch.in_other_operators import own_decompositions
 
@@ -21,7 +22,13 @@ def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         if converter_of(target) is not None:
             table.pop(target)
     layer = torch.ops.aten._transformer_encoder_layer_fwd.default
-    table = {**table, **own_decompositions(), **DYNAMIC_QUANTISATION, layer: encoder_layer}
+    table = {
+        **table,
+        **derivatives_of_operators(),
+        **own_decompositions(),
+        **DYNAMIC_QUANTISATION,
+        layer: encoder_layer,
+    }
     return {**table, **in_pairs(table)}
 
 

@@ -6,7 +6,7 @@ in the result takes a dictionary of these, nested as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -34,14 +34,18 @@ def opened(result: Any) -> Any:
 @contextmanager
 def opened_results(module: torch.nn.Module) -> Iterator[None]:
     """Let a module give results that are ``opened``."""
+    with other_forward(module, lambda forward: lambda *a, **named: opened(forward(*a, **named))):
+        yield
+
+
+@contextmanager
+def other_forward(
+    module: torch.nn.Module, made_of: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Let a module compute what is ``made_of`` its own ``forward``, with its arguments."""
     own = vars(module).get("forward")
     forward = module.forward
-
-    @wraps(forward)
-    def open_forward(*args: Any, **kwargs: Any) -> Any:
-        return opened(forward(*args, **kwargs))
-
-    module.forward = open_forward  # type: ignore[method-assign]
+    module.forward = wraps(forward)(made_of(forward))  # type: ignore[method-assign]
     try:
         yield
     finally:

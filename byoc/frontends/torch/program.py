@@ -19,6 +19,7 @@ from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
+from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
     attention_of_any_length,
     exported_layers,
@@ -28,6 +29,7 @@ from byoc.frontends.torch.called import (
 )
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
+from byoc.frontends.torch.derivatives import VIOLATED, traced_below_autograd
 from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.examples import require_traceable, taken_inputs
 from byoc.frontends.torch.known_numbers import known_numbers
@@ -56,8 +58,8 @@ class Program:
     """An exported program, the module that it was made of where that is known, and its file.
 
     ``symbols`` are the user's names of PyTorch's symbols, ``plural`` those that may not be 1.
-    ``noted`` are the conditions that sizes must meet for the code to be what was traced. Raises
-    ``ModelError`` for one that cannot be looked at.
+    ``derives``: the module computes derivatives. ``noted`` are the conditions that sizes must meet
+    for the code to be what was traced. Raises ``ModelError`` for one that cannot be looked at.
     """
 
     exported: torch.export.ExportedProgram
@@ -65,6 +67,7 @@ class Program:
     file: Path | None = None
     symbols: Mapping[str, str] = field(default_factory=dict)
     plural: frozenset[str] = frozenset()
+    derives: bool = False
     noted: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -246,7 +249,7 @@ class Program:
 
     def _called(self, module: torch.nn.Module, leaves: list[Any]) -> list[Any]:
         args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
-        with torch.no_grad(), exported_layers():
+        with torch.set_grad_enabled(self.derives), exported_layers():
             return pytree.tree_leaves(opened(module(*args, **kwargs)))
 
 
@@ -290,13 +293,21 @@ def exported(
     model = as_module(model)
     require_traceable(model)
     args, kwargs = taken_inputs(example_inputs)
+    trace = partial(_traced, model, args, kwargs, within_dynamo)
+    derived = None
     try:
-        trace = partial(_traced, model, args, kwargs, within_dynamo)
         program = with_scripts(model, partial(traced_with_conditions, trace, dynamic_shapes))
+        if lost_constant(program) is not None and not within_dynamo:
+            derived = traced_below_autograd(model, partial(trace, dynamic_shapes))
     except Exception as error:
-        raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
-    names = symbol_names(program, dynamic_shapes, args, kwargs)
-    return Program(program, model, symbols=names).with_plural_axes()
+        if not within_dynamo and not _decided_by_data(error) and VIOLATED not in str(error):
+            derived = traced_below_autograd(model, partial(trace, dynamic_shapes))
+        if derived is None:
+            why = f"PyTorch cannot export {type(model).__name__}: {_why(error)}"
+            raise ModelError(why) from error
+    names = symbol_names(derived or program, dynamic_shapes, args, kwargs)
+    made = Program(derived or program, model, symbols=names, derives=derived is not None)
+    return made.with_plural_axes()
 
 
 def _traced(
@@ -305,15 +316,19 @@ def _traced(
     kwargs: dict[str, Any],
     within_dynamo: bool,
     shapes: Any,
+    below_autograd: bool = False,
 ) -> torch.export.ExportedProgram:
     """What PyTorch's tracer makes of a module; results of classes that it does not know are
-    opened."""
+    opened. ``below_autograd``: what derivatives compute is part of it, not that they are asked."""
 
     def trace(strict: bool = False) -> torch.export.ExportedProgram:
         around = (whole_layers, unchecked_distributions, places_of_one_number, sounds_of_any_length)
-        with torch.no_grad(), ExitStack() as stack:
+        with torch.set_grad_enabled(below_autograd), ExitStack() as stack:
             for context in around:
                 stack.enter_context(context())
+            if below_autograd:
+                below = partial(torch.export._trace._export, strict=False, pre_dispatch=False)
+                return below(model, args, kwargs, dynamic_shapes=shapes)
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
     try:
@@ -387,7 +402,7 @@ def _why(error: Exception) -> str:
     """What failed, in one line, and where in the user's code."""
     if _decided_by_data(error):
         return f"control flow depends on the data of a tensor{_where(error)}"
-    if "Constraints violated" in str(error):
+    if VIOLATED in str(error):
         reasons = [line.strip(" -") for line in str(error).splitlines() if line.startswith("  - ")]
         return "; ".join(reasons) or one_line(error)
     return f"{one_line(error)}{_where(error)}"

@@ -73,6 +73,14 @@ def softplus(g: Graph, x: Value, beta: float, threshold: float) -> relax.Expr:
     return op.where(op.greater(scaled, g.tensor(float(threshold))), tensor, below)
 
 
+def silu_backward(g: Graph, grad_output: Value, x: Value) -> relax.Expr:
+    """``grad_output`` times the derivative of ``x sigmoid(x)``: PyTorch does not take it apart."""
+    wide = g.tensor(x)
+    share, one = g.emit(op.sigmoid(wide)), g.tensor(1.0)
+    slope = op.add(one, op.multiply(wide, op.subtract(one, share)))
+    return op.multiply(op.multiply(g.tensor(grad_output), share), slope)
+
+
 def mish(g: Graph, x: Value) -> relax.Expr:
     """``x tanh(softplus(x))``."""
     tensor = g.tensor(x)
@@ -108,6 +116,7 @@ ACTIVATIONS = {
     "rrelu_with_noise_functional": random_relu,
     "elu": elu,
     "celu": celu,
+    "silu_backward": silu_backward,
     "softplus": softplus,
     "mish": mish,
     "prelu": prelu,

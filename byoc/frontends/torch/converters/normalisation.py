@@ -9,6 +9,7 @@ import torch
 from tvm import relax
 
 from byoc.frontends.torch.converters.comparison import DOUBLE, greatest, least, unequal
+from byoc.frontends.torch.converters.read_statistics import of_groups, of_layer
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of
@@ -127,8 +128,8 @@ def layer_norm(
 
 
 def native_layer_norm(g: Graph, **named: object) -> list[relax.Expr | None]:
-    """The same, with statistics that nobody may read."""
-    return [layer_norm(g, **named), None, None]
+    """The same, and the statistics where somebody reads them."""
+    return [layer_norm(g, **named), *of_layer(g, **named)]
 
 
 def rms_norm(
@@ -185,8 +186,8 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> list[relax.Expr | None]:
-    """The same, with statistics that nobody may read."""
-    return [group_norm(g, input, group, weight, bias, eps), None, None]
+    """The same, and the statistics where somebody reads them."""
+    return [group_norm(g, input, group, weight, bias, eps), *of_groups(g, input, group, eps)]
 
 
 def instance_norm(

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
-from byoc.ir.dataflow import static_shape_of
 
 op = relax.op
 
@@ -31,16 +31,15 @@ def places_of_greatest(
     image [N, C, ...], values [N, C, ...] what the windows gave; ``windows`` are taps, step, gap and
     padding of each axis. The first of equal elements, or the last NaN, as in PyTorch.
     """
-    shape, found = static_shape_of(image), static_shape_of(values)
-    if shape is None or found is None:
+    sizes, counts = known_extents(image, 2), known_extents(values, 2)
+    if sizes is None or counts is None:
         raise ValueError("places of an image of unknown size; need a fixed one")
-    sizes, counts = shape[2:], found[2:]
     widths = [0, 0, 0, 0]
     for (_, _, _, pad), end in zip(windows, ends, strict=True):
         widths += [pad, end]
     if any(widths):
         image = g.emit(op.nn.pad(image, widths, pad_value=-np.inf))
-    axes = list(range(2, len(shape)))
+    axes = list(range(2, 2 + len(sizes)))
     taken = []
     for tap in product(*(range(taps) for taps, *_ in windows)):
         begins = [at * gap for at, (_, _, gap, _) in zip(tap, windows, strict=True)]

@@ -8,6 +8,7 @@ knows how (``torch.vmap``); the few rounds of a short scan are written out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -339,11 +340,17 @@ def _at_once(node: torch.fx.Node, round_: torch.fx.GraphModule) -> torch.fx.Grap
     if not fakes:
         return None
     axes = tuple(0 if place < len(rows) else None for place, _ in enumerate(values))
+    # An open size that would become that of the example is an error, and stays open.
+    sizes = fakes[0].fake_mode.shape_env
+    open_sizes = sizes.error_on_new_guards() if sizes else nullcontext()
     try:
-        with fakes[0].fake_mode, torch.no_grad():
+        with open_sizes, fakes[0].fake_mode, torch.no_grad():
             traced = make_fx(torch.vmap(round_, axes), decompositions())(*values)
+            # Rules of vmap change their results in place (``squeeze_``).
+            traced = make_fx(torch.func.functionalize(traced))(*values)
     except Exception:  # whatever an operator without a rule for it raises
         return None
+    traced.graph.eliminate_dead_code()  # lists of sizes, of which none is read
     return traced
 
 

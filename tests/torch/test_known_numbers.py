@@ -55,3 +55,41 @@ def test_numbers_of_buffers_decide(tmp_path: Path) -> None:
 def test_numbers_that_are_written_decide_nothing() -> None:
     with pytest.raises(byoc.ByocError, match="control flow depends on the data"):
         byoc.compile(Padded(True).eval(), example_inputs=(torch.randn(2, 3, 12),))
+
+
+class Integrated(nn.Module):
+    """Steps of Euler's between times that are made of numbers, and are asked for their order."""
+
+    def __init__(self, is_written: bool) -> None:
+        super().__init__()
+        self.is_written, self.slope = is_written, nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        times = torch.linspace(0, 1, 4)
+        if self.is_written:
+            times[1] = x.sum()
+        if not (times[1:] > times[:-1]).all():
+            return x
+        for step in torch.diff(times):
+            x = x + step * self.slope(x).tanh()
+        return x
+
+
+@torch.no_grad()
+def test_tensors_made_of_numbers_decide(tmp_path: Path) -> None:
+    module, path = Integrated(False).eval(), tmp_path / "integrated.so"
+    axes = ({0: torch.export.Dim("batch")},)
+    report = byoc.compile(
+        module, path, example_inputs=(torch.randn(2, 8),), dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert len(report.regions) == 1 and report.left == ()
+    with byoc.load(path) as model:
+        x = torch.randn(5, 8)
+        torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_data_that_is_written_into_them_decides_nothing(sign: int) -> None:
+    given = (torch.full((2, 8), sign * 0.01),)
+    with pytest.raises(byoc.ByocError, match="control flow depends on the data"):
+        byoc.compile(Integrated(True).eval(), example_inputs=given)

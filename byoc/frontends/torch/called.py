@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
@@ -59,6 +60,7 @@ def places_of_one_number() -> Iterator[None]:
     tracer would have to know the number."""
     usual, is_own = torch.Tensor.__setitem__, "__setitem__" in vars(torch.Tensor)
 
+    @wraps(usual)
     def written(x: torch.Tensor, key: Any, value: Any) -> None:
         usual(x, *_at_a_vector(x, key, value))
 

@@ -32,6 +32,7 @@ from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.derivatives import VIOLATED, traced_below_autograd
 from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.examples import require_traceable, taken_inputs
+from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
@@ -370,7 +371,7 @@ def _followed(
 def _with_known_numbers(
     model: torch.nn.Module, trace: Callable[..., torch.export.ExportedProgram]
 ) -> torch.export.ExportedProgram:
-    with known_numbers(model) as written:
+    with known_constants(), known_numbers(model) as written:
         program = trace()
         if written() is not None:
             raise ModelError(f"the module changes its number {written()!r}")

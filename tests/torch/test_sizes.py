@@ -74,3 +74,28 @@ def test_the_length_of_a_tensor(tmp_path: Path) -> None:
             x = torch.randn(rows, 5, 4)
             made = model.run({"x": x.numpy()})["output"]
             np.testing.assert_allclose(made, module(x).detach().numpy(), rtol=1e-5)
+
+
+class _Causal(torch.nn.Module):
+    """Attention that is causal of more than one row, as Whisper's; a sparse buffer is unused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("unused", torch.eye(3).to_sparse(), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=x.shape[1] > 1)
+
+
+@torch.no_grad()
+def test_causal_by_a_size(tmp_path: Path) -> None:
+    module, path, usual = _Causal().eval(), tmp_path / "causal.so", F.scaled_dot_product_attention
+    axes = ({1: torch.export.Dim("rows")},)
+    report = byoc.compile(
+        module, path, example_inputs=(torch.randn(2, 5, 8),), dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    assert F.scaled_dot_product_attention is usual
+    with byoc.load(path) as model:
+        x = torch.randn(2, 9, 8)
+        torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
@@ -72,6 +74,30 @@ def places_of_one_number() -> Iterator[None]:
             torch.Tensor.__setitem__ = usual
         else:
             del torch.Tensor.__setitem__
+
+
+@contextmanager
+def causal_by_sizes(module: torch.nn.Module) -> Iterator[None]:
+    """Attention takes ``is_causal=n > 1`` of an open size, which must be a plain truth for PyTorch;
+    under the name that the code of a module has for it, too."""
+    usual, name = F.scaled_dot_product_attention, "scaled_dot_product_attention"
+
+    @wraps(usual)
+    def attention(*args: Any, **named: Any) -> torch.Tensor:
+        if "is_causal" in named:
+            named["is_causal"] = bool(named["is_causal"])
+        return usual(*args, **named)
+
+    files = {type(part).__module__ for part in module.modules()}
+    homes = [F, *(sys.modules[file] for file in files if file in sys.modules)]
+    homes = [home for home in homes if vars(home).get(name) is usual]
+    for home in homes:
+        setattr(home, name, attention)
+    try:
+        yield
+    finally:
+        for home in homes:
+            setattr(home, name, usual)
 
 
 def _at_a_vector(x: torch.Tensor, key: Any, value: Any) -> tuple[Any, Any]:

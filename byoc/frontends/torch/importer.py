@@ -222,7 +222,8 @@ class _Importer:
             elif self._kept is not None and spec.target in self._kept.buffers:
                 behind[spec.target] = self._parameter(node, f"buffer {spec.target!r}")
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
-                require_dense(stored[spec.target], f"{spec.target!r}")
+                if node.users:
+                    require_dense(stored[spec.target], f"{spec.target!r}")
                 self._values[node] = stored[spec.target].detach()
             else:
                 raise ModelError(f"input {spec.arg.name!r} is no tensor ({spec.kind.name})")

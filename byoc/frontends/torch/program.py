@@ -22,6 +22,7 @@ from byoc.errors import ModelError
 from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
     attention_of_any_length,
+    causal_by_sizes,
     exported_layers,
     places_of_one_number,
     unchecked_distributions,
@@ -327,6 +328,7 @@ def _traced(
         with torch.set_grad_enabled(below_autograd), ExitStack() as stack:
             for context in around:
                 stack.enter_context(context())
+            stack.enter_context(causal_by_sizes(model))
             if below_autograd:
                 below = partial(torch.export._trace._export, strict=False, pre_dispatch=False)
                 return below(model, args, kwargs, dynamic_shapes=shapes)

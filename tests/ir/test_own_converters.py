@@ -445,6 +445,6 @@ def test_slices_whose_bounds_are_attributes() -> None:
         {"starts": [1], "ends": [3]},
         {"starts": [-2, 0], "ends": [2**31 - 1, -1], "axes": [2, 1]},
         {"starts": [-9, 1], "ends": [9, 40]},
-        {"starts": [3], "ends": [1], "axes": [-1]},
+        {"starts": [9, 3, 2], "ends": [12, -9, 1]},
     ]
     check([One("Slice", {"x": x}, attributes=given) for given in bounds], opset=9)

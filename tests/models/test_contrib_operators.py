@@ -87,6 +87,7 @@ def packed_attention(mask: str = "", past: int = 0, **attributes: Any) -> Made:
     masks = {
         "keys": np.array([[1] * (total - 1) + [0], [1] * total], np.int32),
         "counts": np.array([total - 1, total], np.int32),
+        "begins": np.array([total, total - 1, 1, 0], np.int32),
         "rows": (DRAW.random((2, 3, total)) < 0.7).astype(np.int32)
         | np.eye(3, total, dtype=np.int32),
     }
@@ -274,6 +275,7 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
     "attention_causal": ("Attention", lambda: packed_attention(unidirectional=1)),
     "attention_keys": ("Attention", lambda: packed_attention("keys", scale=0.3)),
     "attention_counts": ("Attention", lambda: packed_attention("counts")),
+    "attention_begins": ("Attention", lambda: packed_attention("begins", scale=0.3)),
     "attention_rows": ("Attention", lambda: packed_attention("rows")),
     "attention_past": ("Attention", lambda: packed_attention("", 2, unidirectional=1)),
     "attention_bias": ("Attention", attention_with_bias),

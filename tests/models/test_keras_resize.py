@@ -52,3 +52,18 @@ def test_open_sizes(mode: str, tmp_path: Path) -> None:
         for shape in shapes:
             inputs = {"x": np.random.default_rng(0).standard_normal(shape, np.float32)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_sizes_of_one_image_fix_an_open_batch(tmp_path: Path) -> None:
+    """Of two images nearest would take the first one, as ONNX Runtime does."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 13]>
+        g (float[n, 3, 7, 8] x) => (float[m, 3, 5, 11] y) <int64[4] sizes = {1, 3, 5, 11}> {
+          y = Resize<mode = "nearest">(x, , , sizes)
+        }""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.metadata.inputs[0].shape == (1, 3, 7, 8) and not made.report.left
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 3, 7, 8), np.float32)}
+    with byoc.load(made.path) as library:
+        assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+    with pytest.raises(byoc.ByocError, match=r"axis 0 of n becomes 1, of whole images"):
+        byoc.compile(model, tmp_path / "n.so", {"x": ["n", 3, 7, 8]})

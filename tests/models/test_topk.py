@@ -100,6 +100,18 @@ def test_nothing_is_asked_for(opset: int, axis: int, tmp_path: Path) -> None:
         assert got[name].size == 0
 
 
+def test_computed_number_of_elements_as_opset_10_has_it(tmp_path: Path) -> None:
+    given = model(TOPK, "float[4, 30] x, int64[1] k", BOTH, "", 10)
+    report = byoc.compile(given, tmp_path / "m.so", min_bytes=0).report
+    assert "ext.topk" in {node.operator for node in report.graph.nodes}
+    with byoc.load(tmp_path / "m.so") as library:
+        for k in (7, 1, 30):
+            inputs = {"x": rounded(4, 30), "k": np.array([k])}
+            got = library.run(inputs)
+            for name, want in onnxruntime_outputs(given, inputs).items():
+                np.testing.assert_array_equal(got[name], want)
+
+
 def test_results_go_on_in_the_same_region(tmp_path: Path) -> None:
     """A router of experts: the best ones, their shares, and rows that their numbers name."""
     given = model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,11 +46,18 @@ def sliced(
     begins, ends, axes, steps = (dims_of(values) for values in lists)
     if "starts" in attrs:  # up to opset 9
         begins, ends, axes = (attrs.get(name) for name in ("starts", "ends", "axes"))
-    if not begins or not ends or is_static([*shape, *begins, *ends]):
+    if not begins or not ends:
         return None
     axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]
     steps = [int(step) for step in steps or [1] * len(axes)]
     if 0 in steps:
+        return None
+    bounds_of = [_forward if step > 0 else backward_bounds for step in steps]
+    wanted = list(zip(axes, steps, bounds_of, begins, ends, strict=True))
+    if is_static([*shape, *begins, *ends]) and not any(
+        operator.eq(*bounds(begin, end, shape[axis], step))  # TVM gives less than no elements
+        for axis, step, bounds, begin, end in wanted
+    ):
         return None
 
     def part(value: relax.Expr, axes: list[int], steps: list[int], *bounds: list[Dim]) -> Any:
@@ -58,8 +66,7 @@ def sliced(
         return bb.normalize(taken)
 
     ahead = []
-    for axis, step, begin, end in zip(axes, steps, begins, ends, strict=True):
-        bounds = _forward if step > 0 else backward_bounds
+    for axis, step, bounds, begin, end in wanted:
         first, last = bounds(begin, end, shape[axis], step)
         length = normal(last - first)
         if step < 0 and isinstance(length, int):  # what is read alone is turned round

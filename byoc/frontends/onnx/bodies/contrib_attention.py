@@ -130,8 +130,12 @@ def _masks(call: Call, keys: str, columns: int | None, place: int) -> list[str] 
     if shape is None or len(shape) > 3:
         return None
     given = call.input(place)
-    if len(shape) == 1:  # how many keys there are
-        if not call.is_as_long(place, 0, 0, 0):  # else places where they begin follow
+    if len(shape) == 1:  # how many keys there are, and perhaps where they begin
+        batch = (call.shape(0) or [None])[0]
+        starts = None
+        if None not in (batch, shape[0]) and shape[0] == 2 * batch:
+            given, starts = call.parts(given, [batch, batch], 0)
+        elif not call.is_as_long(place, 0, 0, 0):
             return None
         counts = call.over("Unsqueeze", given, [1])
         if columns is None:
@@ -140,6 +144,9 @@ def _masks(call: Call, keys: str, columns: int | None, place: int) -> list[str] 
         else:
             places = call.constant(np.arange(columns)[None], call.dtype(place))
         shown = call.op("Less", places, counts)
+        if starts is not None:
+            before = call.op("Less", places, call.over("Unsqueeze", starts, [1]))
+            shown = call.op("And", shown, call.op("Not", before))
     else:
         if None not in (columns, shape[-1]) and shape[-1] not in (columns, 1):
             return None

@@ -16,6 +16,9 @@ from byoc.frontends.onnx.resize import axes_of, resize
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 from codegen_cc.dim import Dim, is_static, same, slice_bounds
 
+#: The first axis of an image's pixels.
+_SPACE = 2
+
 
 def one_hot(node: Node) -> relax.Expr:
     """``depth`` comparisons of each index, of the dtype of the values.
@@ -135,6 +138,10 @@ def any_resize(node: Node) -> relax.Expr:
         return node.tvm()
     opset = node.opset if node.operator == "Resize" else 0
     axes = axes_of(shape, node.inputs, node.attrs, opset)
+    for axis in axes:
+        if axis.is_symbolic and axis.axis < _SPACE < len(shape):
+            told = f"axis {axis.axis} of {axis.size} becomes {axis.result}"
+            raise ValueError(f"{told}, of whole images or channels; need the same extent")
     if any(axis.is_symbolic for axis in axes):
         uneven = [axis for axis in axes if not axis.is_symbolic and not axis.is_even]
         if uneven:

@@ -138,6 +138,21 @@ def test_a_mask_that_is_read_keeps_its_dropout() -> None:
     assert kinds(folded(model)) == ["Dropout", "Not"]
 
 
+def test_sizes_of_an_image_with_bars() -> None:
+    """An image as large as fits into 32 x 32, and what is padded, by sizes that are rounded."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1, 3, 48, 63] x) => (float[1, 3, 32, 32] y) <float[2] side = {32, 32},
+          int64[2] whole = {32, 32}, int64[1] two = {2}, int64[2] none = {0, 0}> {
+          extents = Shape<start = 2>(x) size = Cast<to = 1>(extents) ratios = Div(side, size)
+          least = ReduceMin<keepdims = 0>(ratios) exact = Mul(size, least) near = Round(exact)
+          inside = Cast<to = 7>(near) fits = Resize<mode = "linear", axes = [2, 3]>(x, , , inside)
+          bars = Sub(whole, inside) before = Div(bars, two) behind = Sub(bars, before)
+          pads = Concat<axis = 0>(none, before, none, behind) y = Pad(fits, pads)
+        }""")
+    x = np.random.default_rng(0).standard_normal((1, 3, 48, 63), np.float32)
+    assert kinds(same(model, {"x": x})) == ["Resize", "Pad"]
+
+
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(("size", "stride", "pad"), [(7, 2, 0), (6, 2, 1), (5, 3, 1), (4, 4, 1)])
 def test_windows_that_begin_in_the_padding_do_not_count(

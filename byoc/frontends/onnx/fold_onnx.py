@@ -69,12 +69,13 @@ from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 #: and quantized weights stay what they are.
 # fmt: off
 FOLDED = frozenset((
-    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "ConstantOfShape", "CumSum",
-    "Div", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "Greater",
-    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "NonZero",
-    "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum",
-    "Reshape", "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub",
-    "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Concat",
+    "ConstantOfShape", "CumSum", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather",
+    "GatherElements", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min",
+    "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax",
+    "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND",
+    "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Trilu",
+    "Unsqueeze", "Where", "Xor",
 ))
 # fmt: on
 

@@ -439,12 +439,11 @@ def test_detections_are_read_on(scale: float) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_slices_whose_bounds_are_attributes() -> None:
+def test_places_and_bounds_before_opset_10() -> None:
     x = np.arange(120, dtype="float32").reshape(4, 5, 6)
-    bounds = [
-        {"starts": [1], "ends": [3]},
-        {"starts": [-2, 0], "ends": [2**31 - 1, -1], "axes": [2, 1]},
-        {"starts": [-9, 1], "ends": [9, 40]},
-        {"starts": [9, 3, 2], "ends": [12, -9, 1]},
-    ]
-    check([One("Slice", {"x": x}, attributes=given) for given in bounds], opset=9)
+    bounds = [{"starts": [1], "ends": [3]}, {"starts": [9, 3, 2], "ends": [12, -9, 1]}]
+    bounds += [{"starts": [-2, 0], "ends": [2**31 - 1, -1], "axes": [2, 1]}]
+    bounds += [{"starts": [-9, 1], "ends": [9, 40]}]
+    forms = [("Slice", given) for given in bounds]
+    forms += [(kind, {"axis": -2}) for kind in ("ArgMax", "ArgMin")]
+    check([One(kind, {"x": x}, attributes=given) for kind, given in forms], opset=9)

@@ -86,6 +86,8 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "MatMulIntegerToFloat": quantised.mat_mul_integer_to_float,
     "MatMulBnb4": block_weight.mat_mul_bnb4,
     "MatMulNBits": block_weight.mat_mul_n_bits,
+    "ArgMax": reductions.arg_extreme,
+    "ArgMin": reductions.arg_extreme,
     "Hardmax": reductions.hardmax,
     "Max": elementwise.extreme,
     "MaxPool": unpooling.max_pool,

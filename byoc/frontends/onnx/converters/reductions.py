@@ -90,6 +90,13 @@ def hardmax(node: Node) -> relax.Expr:
     return relax.op.reshape(node.emit(relax.op.astype(hot, node.dtype())), list(shape))
 
 
+def arg_extreme(node: Node) -> relax.Expr:
+    """Along an axis that may be counted from the end in each opset."""
+    if shape := node.shape():
+        node.attrs["axis"] = node.attrs.get("axis", 0) % len(shape)
+    return node.tvm()
+
+
 def top_k(node: Node) -> relax.Expr:
     """In order, which is one of the orders that ``sorted`` 0 allows.
 

@@ -47,3 +47,19 @@ def test_dilated_pools_of_images_of_open_size(operator: str, tmp_path) -> None:
         x = normal(batch, 8, height, 24)
         want = onnxruntime_outputs(model, {"x": x})["y"]
         np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
+
+
+def test_partial_windows_of_an_open_batch(tmp_path) -> None:
+    """The last window of LpPool has three rows of four, and is no mean of these."""
+    modes = "kernel_shape = [4, 2], strides = [3, 1], ceil_mode = 1, p = 2"
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]>'
+        f" g (float[n, 1, 9, 7] x) => (float[n, 1, a, b] y) {{ y = LpPool<{modes}>(x) }}"
+    )
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and made.metadata.inputs[0].shape == ("n", 1, 9, 7)
+    library = byoc.load(tmp_path / "m.so")
+    for batch in (1, 3):
+        x = normal(batch, 1, 9, 7)
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-6)

@@ -19,7 +19,7 @@ def pool(node: Node) -> relax.Expr:
     written as zeros before.
     """
     shape, kernel = node.shape(), node.attrs["kernel_shape"]
-    if shape is None or not is_static(shape):
+    if shape is None or not is_static(shape[2:]):
         _round_down(node)
         return node.tvm()
     attrs, rank = node.attrs, len(kernel)
@@ -63,6 +63,8 @@ def _round_down(node: Node) -> None:
     """
     attrs = node.attrs
     named = attrs.get("auto_pad", b"NOTSET") != b"NOTSET"
+    if node.operator == "LpPool" and attrs.get("ceil_mode", 0):
+        raise ValueError("ceil_mode of an image of unknown size; need 0, or a fixed size")
     if node.operator == "LpPool" or named or attrs.get("count_include_pad", 0):
         return
     if not attrs.pop("ceil_mode", 0):

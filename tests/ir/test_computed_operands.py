@@ -79,11 +79,12 @@ def test_operators_with_tensors_of_their_own() -> None:
     """Converters of single operators, of constants and of inputs."""
     image = DRAW.standard_normal((1, 2, 6, 6)).astype(np.float32)
     square = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    ties = np.sign(image[:, :, ::-1])
     weight = DRAW.standard_normal((3, 2, 2, 2)).astype(np.float32)
     offset = DRAW.standard_normal((1, 8, 5, 5)).astype(np.float32)
     ones = [
         One("MaxPool", {"x": image}, outputs=2, attributes=square),
-        One("MaxPool", {"x": image}, outputs=2, attributes={**square, "storage_order": 1}),
+        One("MaxPool", {"x": ties}, outputs=2, attributes={**square, "storage_order": 1}),
         One(
             "MaxUnpool",
             {"x": image, "i": DRAW.permutation(288)[:72].reshape(1, 2, 6, 6)},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax, te, tirx
 
@@ -39,9 +41,8 @@ def max_pool(node: Node) -> relax.Expr:
                 *(tirx.And(i >= 0, i < e) for i, e in zip(there, shape[2:], strict=True))
             )
             index = n * shape[1] + c
-            order = range(len(there) - 1, -1, -1) if by_columns else range(len(there))
-            for axis in order:
-                index = index * shape[2 + axis] + there[axis]
+            for extent, i in zip(shape[2:], there, strict=True):
+                index = index * extent + i
             inner = [tirx.max(tirx.min(i, e - 1), 0) for i, e in zip(there, shape[2:], strict=True)]
             value = x(n, c, *inner)
             best = found(n, c, *place)
@@ -50,9 +51,23 @@ def max_pool(node: Node) -> relax.Expr:
             chosen = tirx.Select(tirx.And(fits, same), tirx.Cast("int64", index), none)
             return te.min(chosen, axis=inside)
 
-        return te.compute(found.shape, at, name="places")
+        places = te.compute(found.shape, at, name="places")
+        if not by_columns:
+            return places
+        return te.compute(found.shape, lambda *to: _by_columns(places(*to), shape[2:]))
 
     return relax.Tuple([values, node.bb.emit_te(loops, node.inputs[0], values)])
+
+
+def _by_columns(place: tirx.Expr, extents: Sequence[tirx.Expr]) -> tirx.Expr:
+    """A place that counts along rows, along columns: the first of equals is the first in rows."""
+    inside = []
+    for extent in reversed(extents):
+        inside.append(tirx.floormod(place, extent))
+        place = tirx.floordiv(place, extent)
+    for extent, i in zip(reversed(extents), inside, strict=True):
+        place = place * extent + i
+    return place
 
 
 def _window(node: Node) -> tuple[list[int], list[int], list[int], list[int]]:

@@ -112,7 +112,7 @@ def test_order(a: Dim, b: Dim, expected: bool | None) -> None:
 
 @pytest.mark.parametrize("extent", [7, H, 8 * H, 2 * H + 1])
 def test_bounds_of_slices_are_those_of_python(extent: Dim) -> None:
-    ends = (-(2**63), -3, -1, 0, 1, 2, 5, 2**31 - 1, 2**62, H - 1, H - 2)
+    ends = (-(2**63), -3, -1, 0, 1, 5, 2**62, H - 1, H - 2)
     for begin, end, step in itertools.product(ends, ends, (1, 3)):
         first, last = slice_bounds(begin, end, extent, step)
         for h in (0, 1, 2, 9):

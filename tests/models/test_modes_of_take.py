@@ -37,11 +37,12 @@ def _module(indices: np.ndarray, mode: str, known: bool, rows: int | str) -> tvm
 
 
 @pytest.mark.parametrize("rows", [5, "n"])
-@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("mode", ["clip", "wrap", "nan"])
 @pytest.mark.parametrize("case", INDICES)
-def test_as_the_mode_says(case: str, mode: str, known: bool, rows: int | str) -> None:
+def test_as_the_mode_says(case: str, mode: str, rows: int | str) -> None:
+    """Of indices that are inputs, and, in every other case, of known ones."""
     numbers, dtype = INDICES[case]
+    known = (list(INDICES).index(case) + len(mode) + (rows == 5)) % 2 == 0
     indices = np.array(numbers, dtype)
     open_axis, few = isinstance(rows, str), dtype.endswith("int8")
     outside = (indices < -5).any() or (indices >= 5).any()

@@ -28,7 +28,7 @@ from models.zoo import ZOO
 from .networks import HOSTILE, hostile_model
 
 #: Operators with a converter of ours that leaves ONNX's tests of them to TVM's.
-HANDED_ON = {"Elu", "LRN", "ScatterElements", "Selu"}
+HANDED_ON = {"ArgMax", "ArgMin", "Elu", "LRN", "ScatterElements", "Selu"}
 
 
 def origins(mod: tvm.IRModule) -> list[tuple[str, ...]]:

@@ -296,20 +296,29 @@ def exported(
     require_traceable(model)
     args, kwargs = taken_inputs(example_inputs)
     trace = partial(_traced, model, args, kwargs, within_dynamo)
-    derived = None
+    program = failure = None
     try:
         program = with_scripts(model, partial(traced_with_conditions, trace, dynamic_shapes))
-        if lost_constant(program) is not None and not within_dynamo:
-            derived = traced_below_autograd(model, partial(trace, dynamic_shapes))
     except Exception as error:
-        if not within_dynamo and not _decided_by_data(error) and VIOLATED not in str(error):
-            derived = traced_below_autograd(model, partial(trace, dynamic_shapes))
-        if derived is None:
-            why = f"PyTorch cannot export {type(model).__name__}: {_why(error)}"
-            raise ModelError(why) from error
-    names = symbol_names(derived or program, dynamic_shapes, args, kwargs)
-    made = Program(derived or program, model, symbols=names, derives=derived is not None)
+        failure = error
+    derives = not within_dynamo and _may_derive(program, failure)
+    if derives and (below := traced_below_autograd(model, partial(trace, dynamic_shapes))):
+        program = below
+    elif program is None:
+        why = f"PyTorch cannot export {type(model).__name__}: {_why(failure)}"
+        raise ModelError(why) from failure
+    else:
+        derives = False
+    names = symbol_names(program, dynamic_shapes, args, kwargs)
+    made = Program(program, model, symbols=names, derives=derives)
     return made.with_plural_axes()
+
+
+def _may_derive(program: torch.export.ExportedProgram | None, failure: Exception | None) -> bool:
+    """Whether a trace above autograd lost derivatives, or failed and perhaps for such ones."""
+    if program is not None:
+        return lost_constant(program) is not None
+    return not _decided_by_data(failure) and VIOLATED not in str(failure)
 
 
 def _traced(

@@ -4,8 +4,8 @@
 
 All take turns in one process on one core.  *bf16* has A and y in bf16, *from fp32* rounds A as it
 is packed and writes float32, *fp32* is ``ext_matmul_packed``; all have B packed.  oneDNN, where it
-is installed, multiplies bf16 with weights in its own layout.  The operands of a call are those of
-the call before: what fits is in the caches.
+is installed and the CPU has AVX-512, multiplies bf16 with weights in its own layout.  The operands
+of a call are those of the call before: what fits is in the caches.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from codegen_cc.libraries.onednn.installation import Installation, find_installa
 from codegen_cc.operators.packing import PanelFormat
 
 _SOURCE = Path(__file__).with_name("gemm_bf16.c")
+_ONEDNN_NEEDS = "avx512"  # else it refuses products of bf16
 _BURST = 2e-3  # seconds of calls between two looks at the clock
 #: Of the greatest sum of absolute products; a result in bf16 has half a step more.
 _TOLERANCE, _HALF_STEP = 1e-5, 2.0**-8
@@ -193,7 +194,9 @@ def measure(products: Sequence[Product], rounds: int) -> Run:
     Raises ``ByocError``.
     """
     os.sched_setaffinity(0, choose_cores(1))
-    kernels, found = abi.load(), _installation()
+    kernels = abi.load()
+    isas = names_in(kernels.ext_isas())
+    found = _installation() if _ONEDNN_NEEDS in isas else None
     flags, link = [], []
     if found is not None:
         flags = ["-DBYOC_ONEDNN", f"-I{found.include}"]
@@ -207,8 +210,7 @@ def measure(products: Sequence[Product], rounds: int) -> Run:
             rows.append(Row(product, _race(product, contest.bursts(product), rounds)))
             peak = max(peak, *(kernels.ext_bench_bf16_peak() for _ in range(50)))
             fp32_peak = max(fp32_peak, measure_peak(kernels, 50))
-    isas = " + ".join(names_in(kernels.ext_isas()))
-    return Run(isas, peak, fp32_peak, "" if found is None else found.version, rows)
+    return Run(" + ".join(isas), peak, fp32_peak, "" if found is None else found.version, rows)
 
 
 def _race(product: Product, contestants: dict[str, Burst], rounds: int) -> dict[str, float]:
@@ -226,7 +228,7 @@ def _race(product: Product, contestants: dict[str, Burst], rounds: int) -> dict[
 
 def about(run: Run) -> list[str]:
     """What the table must be read with."""
-    onednn = f"oneDNN {run.onednn}" if run.onednn else "oneDNN is not installed"
+    onednn = f"oneDNN {run.onednn}" if run.onednn else "no oneDNN that multiplies bf16 here"
     return [
         f"{cpu_name()}, 1 thread, {run.isas}; peaks of a core, measured: bf16 {run.peak:.1f}, "
         f"fp32 {run.fp32_peak:.1f} GFLOP/s",

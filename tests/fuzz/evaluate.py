@@ -16,6 +16,8 @@ import onnx
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
+from byoc.frontends.onnx.exact_reference import exact_session
+
 IR_VERSION = 10
 
 #: Greatest |error| as a share of the largest magnitude of an output, or of 1 if that is greater.
@@ -39,9 +41,7 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
-        return onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return exact_session(model, options)
     except Exception as error:
         raise Unrunnable(str(error).splitlines()[0]) from error
 

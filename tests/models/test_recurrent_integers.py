@@ -12,6 +12,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import byoc
+from byoc.frontends.onnx.exact_reference import exact_session
 from tests.models.recurrent_layers import compare, compiled, drawn, layer
 from tests.reference import onnxruntime_outputs
 
@@ -43,7 +44,7 @@ def by_rows(
     """ONNX Runtime's answers with a thread for each row of the batch."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = rows
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    session = exact_session(model, options)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import byoc.frontends.onnx.backend as backend
+from byoc.frontends.onnx.exact_reference import exact_session
 
 OPSET = 21
 
@@ -80,7 +81,7 @@ def unfused(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return exact_session(model, options)
 
 
 def onnxruntime_of(model: onnx.ModelProto, data: np.ndarray) -> list[np.ndarray]:

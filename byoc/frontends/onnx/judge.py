@@ -14,15 +14,13 @@ import onnx
 
 from byoc.deploy.exchange import numpy_dtype
 from byoc.errors import VerifyError
+from byoc.frontends.onnx.exact_reference import exact_session
 from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import model_inputs
 from byoc.frontends.onnx.read_model import read_graph
 from byoc.frontends.reference import Arrays
 from codegen_cc.errors import foreign_errors_as
-
-#: Where ONNX Runtime looks for external data of a model that is no file.
-_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def require_judge() -> None:
@@ -62,16 +60,12 @@ class Judge:
         options.log_severity_level = 4  # what goes wrong is raised as well
         off = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = off
-        if self.folder is not None:
-            options.add_session_config_entry(_FOLDER, str(self.folder.resolve()))
         wanted = list(dict.fromkeys(names))
         with (
             foreign_errors_as(VerifyError, "ONNX Runtime, which judges the nodes,"),
             contextlib.redirect_stderr(None),
         ):
-            session = onnxruntime.InferenceSession(
-                self._telling(wanted), options, providers=["CPUExecutionProvider"]
-            )
+            session = exact_session(self._telling(wanted), options, self.folder)
             return dict(zip(wanted, session.run(wanted, dict(inputs)), strict=True))
 
     def told(self, value: str, array: np.ndarray) -> np.ndarray:
@@ -82,10 +76,10 @@ class Judge:
         """What a library is given that is to compute on an array of the judge's."""
         return array.astype(numpy_dtype(dtype))
 
-    def _telling(self, names: Collection[str]) -> bytes:
+    def _telling(self, names: Collection[str]) -> onnx.ModelProto:
         """The model with more outputs, as ONNX Runtime reads it: these need no type."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         more = [name for name in names if name not in self.outputs]
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
-        return model.SerializeToString()
+        return model

@@ -13,6 +13,7 @@ import onnx
 from byoc.deploy.metadata import LabelledOutput
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.exact_reference import exact_session
 from byoc.frontends.onnx.labelled_outputs import as_numbers, labelled_outputs
 from byoc.frontends.onnx.read_model import read_graph
 from byoc.frontends.onnx.refusals import node_name
@@ -89,8 +90,7 @@ def _onnxruntime(model: Path | onnx.ModelProto) -> Reference:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what goes wrong is raised as well
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    session = exact_session(model, options)
     names = [output.name for output in session.get_outputs()]
 
     def answer(arrays: Arrays) -> Arrays:

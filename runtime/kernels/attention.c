@@ -90,8 +90,8 @@ EXT_INLINE float exponentials(const int masked, int64_t n, float scale_by, const
   const vf factor = masked ? vf_set1(1.0f) : scale, shift = vf_set1(most);
   vf s0 = vf_zero(), s1 = vf_zero();
   for (j = 0; j + 2 * VL <= n; j += 2 * VL) {
-    vf u = vf_exp(vf_load(s + j) * factor - shift),
-       v = vf_exp(vf_load(s + j + VL) * factor - shift);
+    vf u = vf_exp_normal(vf_load(s + j) * factor - shift),
+       v = vf_exp_normal(vf_load(s + j + VL) * factor - shift);
     vf_store(s + j, u);
     vf_store(s + j + VL, v);
     s0 += u;
@@ -100,7 +100,7 @@ EXT_INLINE float exponentials(const int masked, int64_t n, float scale_by, const
   float sum = vf_sum(s0 + s1);
   for (; j < n; j += VL) {
     int64_t lanes = i64_min(VL, n - j);
-    vf u = vf_exp(vf_load_n(s + j, lanes) * factor - shift);
+    vf u = vf_exp_normal(vf_load_n(s + j, lanes) * factor - shift);
     vf_store_n(s + j, u, lanes);
     for (int i = 0; i < lanes; i++) sum += s[j + i];
   }

@@ -221,13 +221,13 @@ static float exponentials(float* s, int64_t n, float most) {
   vf sum = vf_zero();
   int64_t j = 0;
   for (; j + VL <= n; j += VL) {
-    const vf e = vf_exp(vf_load(s + j) - shift);
+    const vf e = vf_exp_normal(vf_load(s + j) - shift);
     vf_store(s + j, e);
     sum += e;
   }
   float total = vf_sum(sum);
   if (j < n) {
-    vf_store(s + j, vf_exp(vf_load_n(s + j, n - j) - shift));
+    vf_store(s + j, vf_exp_normal(vf_load_n(s + j, n - j) - shift));
     for (; j < n; j++) total += s[j];
   }
   return total;

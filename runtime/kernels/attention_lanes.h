@@ -75,10 +75,10 @@ EXT_INLINE void lane_exponentials(int64_t n, vf high, float* s, const lane_state
   const vf before = vf_load(state->most);
   const vf most = vf_select(vm_lt(before, high), high, before);
   const vf shift = vf_select(vm_lt(vf_set1(-__builtin_inff()), most), most, vf_zero());
-  const vf down = vf_select(vm_lt(before, most), vf_exp(before - shift), vf_set1(1.0f));
+  const vf down = vf_select(vm_lt(before, most), vf_exp_normal(before - shift), vf_set1(1.0f));
   vf sum = vf_zero();
   for (int64_t j = 0; j < n; j += 2) {
-    const vf e = vf_exp(vf_load(s + j * LANES) - shift);
+    const vf e = vf_exp_normal(vf_load(s + j * LANES) - shift);
     vf_store(s + j * LANES, e);
     sum += e;
   }

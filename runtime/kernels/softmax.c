@@ -1,6 +1,7 @@
 /*
  * y[o][r][i] = exp(x - m) / s or x - m - log(s), m = max_r x, s = sum_r exp(x - m).
  *
+ * exp(x - m) below the smallest normal number counts as 0.
  * A NaN, or a maximum of -inf or +inf, makes the whole slice NaN through x - m and s, as in numpy.
  */
 #include <math.h>
@@ -17,8 +18,8 @@ typedef struct {
   float* y;
 } softmax_job;
 
-/* One contiguous slice of n elements. */
-static void slice(int logarithm, int64_t n, const float* x, float* y) {
+/* One contiguous slice of n elements; `logarithm` is a constant. */
+EXT_INLINE void slice(const int logarithm, int64_t n, const float* x, float* y) {
   vf m0 = vf_set1(-__builtin_inff()), m1 = m0;
   int64_t i = 0;
   for (; i + 2 * VL <= n; i += 2 * VL) {
@@ -35,7 +36,7 @@ static void slice(int logarithm, int64_t n, const float* x, float* y) {
 
   vf m = vf_set1(most), s0 = vf_zero(), s1 = vf_zero();
   for (i = 0; i + 2 * VL <= n; i += 2 * VL) {
-    vf u = vf_exp(vf_load(x + i) - m), v = vf_exp(vf_load(x + i + VL) - m);
+    vf u = vf_exp_normal(vf_load(x + i) - m), v = vf_exp_normal(vf_load(x + i + VL) - m);
     s0 += u;
     s1 += v;
     if (logarithm) continue;
@@ -43,12 +44,12 @@ static void slice(int logarithm, int64_t n, const float* x, float* y) {
     vf_store(y + i + VL, v);
   }
   for (; i + VL <= n; i += VL) {
-    vf v = vf_exp(vf_load(x + i) - m);
+    vf v = vf_exp_normal(vf_load(x + i) - m);
     s0 += v;
     if (!logarithm) vf_store(y + i, v);
   }
   if (i < n) {
-    vf v = vf_exp(vf_load_n(x + i, n - i) - m);
+    vf v = vf_exp_normal(vf_load_n(x + i, n - i) - m);
     vf_store(lanes, v);
     s1 += vf_load_n(lanes, n - i);
     if (!logarithm) vf_store_n(y + i, v, n - i);
@@ -81,7 +82,7 @@ EXT_INLINE void columns(const int full, const softmax_job* job, const float* x, 
   vf m = vf_set1(-__builtin_inff()), s = vf_zero();
   for (int64_t r = 0; r < job->reduce; r++) m = vf_max(m, load(full, x + r * inner, lanes));
   for (int64_t r = 0; r < job->reduce; r++) {
-    vf v = vf_exp(load(full, x + r * inner, lanes) - m);
+    vf v = vf_exp_normal(load(full, x + r * inner, lanes) - m);
     s += v;
     if (!job->logarithm) store(full, y + r * inner, v, lanes);
   }
@@ -98,8 +99,10 @@ static int items(void* context, int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; item++) {
     int64_t i = item % job->blocks * VL, o = item / job->blocks;
     int64_t at = o * job->reduce * job->inner + i;
-    if (job->inner == 1)
-      slice(job->logarithm, job->reduce, job->x + at, job->y + at);
+    if (job->inner == 1 && job->logarithm)
+      slice(1, job->reduce, job->x + at, job->y + at);
+    else if (job->inner == 1)
+      slice(0, job->reduce, job->x + at, job->y + at);
     else if (i + VL <= job->inner)
       columns(1, job, job->x + at, job->y + at, VL);
     else

@@ -56,6 +56,11 @@ EXT_INLINE vf vf_pow2(vf x, vf n) {
   __m256i high = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(e, half), bias), 23);
   return x * _mm256_castsi256_ps(low) * _mm256_castsi256_ps(high);
 }
+EXT_INLINE vf vf_pow2_normal(vf x, vf n) {
+  const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  const __m256i exponent = _mm256_max_epi32(biased, _mm256_setzero_si256());
+  return x * _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+}
 /* Keeps x in a register: the compiler would rather load it again for each use. */
 EXT_INLINE vf vf_keep(vf x) {
   __asm__("" : "+x"(x));

@@ -82,6 +82,9 @@ EXT_INLINE vf vf_select(vm m, vf a, vf b) {
 EXT_INLINE vf vf_pow2(vf x, vf n) {
   return _mm512_scalef_ps(x, n);
 }
+EXT_INLINE vf vf_pow2_normal(vf x, vf n) {
+  return vf_pow2(x, n);
+}
 /* Keeps x in a register: the compiler would rather load it again for each use. */
 EXT_INLINE vf vf_keep(vf x) {
   __asm__("" : "+v"(x));

@@ -65,6 +65,11 @@ EXT_INLINE vf vf_pow2(vf x, vf n) {
   vi e = (vi)(n + magic) - (vi)magic, half = e >> 1;
   return x * (vf)((vu)(half + 127) << 23) * (vf)((vu)(e - half + 127) << 23);
 }
+EXT_INLINE vf vf_pow2_normal(vf x, vf n) {
+  const vf magic = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f};
+  const vi biased = (vi)(n + magic) - (vi)magic + 127;
+  return x * (vf)((vu)(biased & (biased > 0)) << 23);
+}
 EXT_INLINE vf vf_keep(vf x) {
   return x;
 }

@@ -13,22 +13,34 @@
 
 #include "simd.h"
 
-/* exp(x), within 2 ULP.  x = n ln 2 + r, |r| <= ln(2)/2; exp(r) = 1 + r + r^2 P(r), P of degree 4
- * (3.1e-9).  Overflows to inf, underflows through the subnormals to 0. */
-EXT_INLINE vf vf_exp(vf x) {
+/* exp(t) = 2^n (1 + p), |t| <= 104.  t = n ln 2 + r, |r| <= ln(2)/2; p = exp(r) - 1 = r + r^2 P(r),
+ * P of degree 4 (3.1e-9). */
+EXT_INLINE vf vf_exp_parts(vf t, vf* n) {
   const vf magic = vf_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
-  /* Beyond these bounds the result is inf or 0 whatever x is, and n stays small. */
-  vf t = vf_max(vf_set1(-104.0f), vf_min(vf_set1(89.0f), x));
-  vf n = vf_fma(t, vf_set1(1.44269504f), magic) - magic;
-  vf r = vf_fma(n, vf_set1(-0.693359375f), t); /* ln 2 = 0.693359375 - 2.12194440e-4, first exact */
-  r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+  *n = vf_fma(t, vf_set1(1.44269504f), magic) - magic;
+  /* ln 2 = 0.693359375 - 2.12194440e-4, the first exact. */
+  vf r = vf_fma(*n, vf_set1(-0.693359375f), t);
+  r = vf_fma(*n, vf_set1(2.12194440e-4f), r);
   vf p = vf_set1(0.0013814466f);
   p = vf_fma(p, r, vf_set1(0.0083687808f));
   p = vf_fma(p, r, vf_set1(0.0416683927f));
   p = vf_fma(p, r, vf_set1(0.1666651964f));
   p = vf_fma(p, r, vf_set1(0.4999999404f));
-  p = vf_fma(p, r * r, r) + vf_set1(1.0f);
-  return vf_pow2(p, n);
+  return vf_fma(p, r * r, r);
+}
+
+/* exp(x), within 2 ULP.  Overflows to inf, underflows through the subnormals to 0. */
+EXT_INLINE vf vf_exp(vf x) {
+  /* Beyond these bounds the result is inf or 0 whatever x is, and n stays small. */
+  vf n, p = vf_exp_parts(vf_max(vf_set1(-104.0f), vf_min(vf_set1(89.0f), x)), &n);
+  return vf_pow2(p + vf_set1(1.0f), n);
+}
+
+/* The same in fewer steps, where what is below the smallest normal number may be 0, and what is
+ * beyond 2^127.5 infinite. */
+EXT_INLINE vf vf_exp_normal(vf x) {
+  vf n, p = vf_exp_parts(vf_max(vf_set1(-104.0f), vf_min(vf_set1(89.0f), x)), &n);
+  return vf_pow2_normal(p + vf_set1(1.0f), n);
 }
 
 EXT_INLINE vf vf_abs(vf x) {
@@ -111,25 +123,11 @@ EXT_INLINE vf vf_erf(vf x) {
 
 /* 1 / (1 + exp(-x)), within 4 ULP; a result below the smallest normal number is 0. */
 EXT_INLINE vf vf_sigmoid(vf x) {
-  return vf_set1(1.0f) / (vf_set1(1.0f) + vf_exp(-x));
+  return vf_set1(1.0f) / (vf_set1(1.0f) + vf_exp_normal(-x));
 }
 
 EXT_INLINE vf vf_clip(vf x, float low, float high) {
   return vf_min(vf_set1(high), vf_max(vf_set1(low), x));
-}
-
-/* 2^n (1 + p) = exp(t), p = exp(r) - 1 = r + r^2 P(r) with r and P as for exp. */
-EXT_INLINE vf vf_exp_parts(vf t, vf* n) {
-  const vf magic = vf_set1(12582912.0f);
-  *n = vf_fma(t, vf_set1(1.44269504f), magic) - magic;
-  vf r = vf_fma(*n, vf_set1(-0.693359375f), t);
-  r = vf_fma(*n, vf_set1(2.12194440e-4f), r);
-  vf p = vf_set1(0.0013814466f);
-  p = vf_fma(p, r, vf_set1(0.0083687808f));
-  p = vf_fma(p, r, vf_set1(0.0416683927f));
-  p = vf_fma(p, r, vf_set1(0.1666651964f));
-  p = vf_fma(p, r, vf_set1(0.4999999404f));
-  return vf_fma(p, r * r, r);
 }
 
 /* exp(x) - 1 for x <= 0, within 2 ULP: 2^n p + (2^n - 1). */

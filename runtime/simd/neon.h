@@ -74,6 +74,10 @@ EXT_INLINE vf vf_pow2(vf x, vf n) {
   int32x4_t high = vshlq_n_s32(vaddq_s32(vsubq_s32(e, half), bias), 23);
   return x * (vf)low * (vf)high;
 }
+EXT_INLINE vf vf_pow2_normal(vf x, vf n) {
+  const int32x4_t biased = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+  return x * (vf)vshlq_n_s32(vmaxq_s32(biased, vdupq_n_s32(0)), 23);
+}
 EXT_INLINE vf vf_keep(vf x) {
   __asm__("" : "+w"(x));
   return x;

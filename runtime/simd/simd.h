@@ -12,9 +12,10 @@
  * n lanes, 0 <= n <= VL; absent lanes read as 0 and are not written), vf_set1, vf_fma (a b + c),
  * vf_max, vf_min (NaN where the second argument is; where the first alone is, NaN or the second),
  * vf_sqrt, vf_select (mask ? a : b), vm_lt, vm_nan, vm_any (1 if a lane is set), vf_keep (the same
- * value, in a register), vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes;
- * vf_most skips NaNs or keeps them, whichever), vf_transpose (a VL x VL tile in registers),
- * vf_lanes (the lanes that a vi says).
+ * value, in a register), vf_pow2 (x 2^n for integral n), vf_pow2_normal (the same where |x| is in
+ * [1/2, 2): 0 may stand for what is below the smallest normal number, and inf for n = 128), vf_sum
+ * and vf_most (over the lanes; vf_most skips NaNs or keeps them, whichever), vf_transpose (a VL x
+ * VL tile in registers), vf_lanes (the lanes that a vi says).
  *
  * For 8-bit integers there are, in a header of their own:
  *

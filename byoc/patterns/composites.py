@@ -10,6 +10,7 @@
     dynamic_quantize(x)      = quantize(x, scale, zero), scale, zero        both from x's range
     rotary(x, c, s)          = x c + concat(-second, first) s               see ``patterns.rotary``
     distances(x, y)          = sum((x [n, d, 1] - y [1, d, m])^2, 1)  see ``patterns.distances``
+    cast(x)                  = astype(where(|x| < inf, x, 0)), once or twice: a float to integers
     grouped_matmul(x, g, w)  = where(g = 1, x w1, where(g = 0, x w0, 0))
 
 The composite keeps the pieces. What is inside and no result must be read by nothing else, or the
@@ -260,6 +261,38 @@ def _dynamic_quantize(block: Block, var: relax.Var) -> Found | None:
     return Found(Candidate(node, (found["x"],)), found.bindings, further)
 
 
+#: As the front end writes ONNX's Cast to integers, after canonicalisation; by way of wider ones, so
+#: that numbers wrap.
+_FINITE = call("less", call("abs", "x"), float("inf"))
+_NUMBERS = call("where", call("logical_not", _FINITE), 0.0, "x")
+WHOLE_NUMBERS = call("astype", either(call("astype", _NUMBERS, name="wide"), _NUMBERS))
+
+
+def _whole_numbers(block: Block, var: relax.Var) -> Found | None:
+    """The kernel does all of it: what is no number or infinite is 0, and integers wrap."""
+    found = find(block, var, WHOLE_NUMBERS)
+    if found is None:
+        return None
+    readers, wide = block.users(var), found.get("wide")
+    if len(readers) == 1 and _narrows(block, var, readers[0]):
+        return None  # that one ends the group
+    if np.dtype(dtype_of(var if wide is None else wide)).name not in ("int32", "int64"):
+        return None
+    if wide is not None and not _narrows(block, wide, var):
+        return None
+    operand = tensor(found["x"], "input")
+    node = Node("cast", (operand,), operand.shape, dtype_of(var))
+    return Found(Candidate(node, (found["x"],)), found.bindings)
+
+
+def _narrows(block: Block, wide: relax.Var, var: relax.Var) -> bool:
+    """Whether a binding is a cast of integers that keeps their lower bits alone."""
+    if block.call(var, "relax.astype") is None:
+        return False
+    kept, had = (np.dtype(dtype_of(each)) for each in (var, wide))
+    return kept.kind in "iu" and kept.itemsize < had.itemsize
+
+
 def _found(found: Rotary | Grouped | Distances | None) -> Found | None:
     return None if found is None else Found(*found)
 
@@ -273,4 +306,5 @@ READERS: dict[str, Callable[[Block, relax.Var], Found | None]] = {
     "relax.take": _reversed,
     "relax.divide": _lrn,
     "relax.quantize": _dynamic_quantize,
+    "relax.astype": _whole_numbers,
 }

@@ -278,6 +278,13 @@ _COMPARE = {
 _LOGICAL = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
+def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
+    """Floats as whole numbers that wrap, 0 where there is none."""
+    if x.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
+        x = np.where(np.isfinite(x), x, 0).astype(np.int64)
+    return x.astype(dtype)
+
+
 def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
     """The node's result, epilogue included; fp32 is computed in fp64, other dtypes in their own."""
     arrays = [np.asarray(array) for array in operands]
@@ -319,7 +326,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "compare": lambda: _COMPARE[attrs["kind"]](*arrays),
         "logical": lambda: _LOGICAL[attrs["kind"]](*arrays),
         "where": lambda: np.where(*arrays),
-        "cast": lambda: x.astype(node.dtype),
+        "cast": lambda: _cast(x, node.dtype),
         "take": lambda: np.take(x, arrays[1], axis=attrs["axis"]),
         **dict.fromkeys(("gather_elements", "gather_nd"), lambda: x[_pointed_at(node, *arrays)]),
         **dict.fromkeys(("scatter_elements", "scatter_nd"), lambda: _scatter(node, *arrays)),

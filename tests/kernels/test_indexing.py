@@ -212,6 +212,26 @@ def test_fractions_out_of_range_wrap(lib: ctypes.CDLL, to: str) -> None:
     np.testing.assert_array_equal(y, x.astype(np.int32).astype(to))
 
 
+@every("far", [0, 255, 256, 511])
+@every("to", ["int8", "uint8", "int32", "int64"])
+def test_what_has_no_integer(lib: ctypes.CDLL, to: str, far: int) -> None:
+    """What is none is 0, and what 64 bits have no room for their lowest number."""
+    for number, wide in (
+        (np.nan, 0),
+        (np.inf, 0),
+        (-np.inf, 0),
+        (1e30, -(2**63)),
+        (3e9, 3 * 10**9),
+    ):
+        x = np.linspace(-90, 90, 600, dtype=np.float32)
+        x[far] = number
+        y = np.empty(x.size, to)
+        assert lib.ext_cast(0, KERNEL_DTYPES.index(to), x.size, x.ctypes.data, y.ctypes.data) == 0
+        expected = np.where(np.arange(x.size) == far, 0, x).astype(np.int64)
+        expected[far] = wide
+        np.testing.assert_array_equal(y, expected.astype(to))
+
+
 @every("n", [0, 1, 5, 16, 33, 70000])
 @every("dtype", ["float32", "int32", "int64"])
 def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:

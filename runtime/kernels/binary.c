@@ -5,6 +5,7 @@
  * operand is contiguous, one value, or (rarely) strided.  A run is done in chunks, so that the
  * activation finds its input in L1.
  */
+#include <float.h>
 #include <math.h>
 
 #include "../simd/pairs.h"
@@ -67,6 +68,28 @@ static int run_power(float exponent, int64_t n, const float* a, float* y) {
   return 1;
 }
 
+/* Whether a quotient, which has 53 bits, is cut off as the exact one would be, and its product with
+ * b exact: b has 24 bits, so that a quotient that is no integer is 2^-24 away from one at least. */
+EXT_INLINE int has_short_quotient(float a, float b) {
+  return fabs((double)a / (double)b) < 0x1p28 && fabsf(b) <= FLT_MAX;
+}
+/* What is left of a, with its sign. */
+EXT_INLINE float rest_of(float a, float b) {
+  const double q = (double)(int32_t)((double)a / (double)b);
+  return copysignf((float)((double)a - q * (double)b), a);
+}
+
+static void run_mod(int64_t n, const float* a, int64_t a_step, const float* b, int64_t b_step,
+                    float* y) {
+  const int64_t step[] = {a_step, b_step};
+  int rare = 0;
+  EXT_LOOP2(step, rare |= !has_short_quotient(a[ia], b[ib]));
+  if (rare)
+    EXT_LOOP2(step, y[i] = fmodf(a[ia], b[ib]));
+  else
+    EXT_LOOP2(step, y[i] = rest_of(a[ia], b[ib]));
+}
+
 static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_step,
                      const float* b, int64_t b_step, float* y) {
   switch (kind) {
@@ -81,9 +104,7 @@ static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_
       if (b_step == 0 && a_step == 1 && run_power(*b, n, a, y)) return;
       for (int64_t i = 0; i < n; i++) y[i] = powf(a[i * a_step], b[i * b_step]);
       return;
-    case EXT_MOD:
-      for (int64_t i = 0; i < n; i++) y[i] = fmodf(a[i * a_step], b[i * b_step]);
-      return;
+    case EXT_MOD: run_mod(n, a, a_step, b, b_step, y); return;
     default: return;
   }
 }
@@ -132,18 +153,19 @@ static const float* side_by_side(const float* x, int64_t rows, int64_t n, int64_
   return chunk;
 }
 
-/* Short runs are laid side by side. */
+/* Short runs are laid side by side; those of an operand that all rows share, once. */
 static void float_rows(const void* context, const broadcast_rows* r) {
   const int64_t together = r->n > VL ? 1 : CHUNK / r->n;
-  const float *a = r->x[0], *b = r->x[1];
-  float a_chunk[CHUNK + VL], b_chunk[CHUNK + VL];
+  float chunks[2][CHUNK + VL];
+  const void* x[2];
+  int64_t step[2];
   for (int64_t row = 0; row < r->rows; row += together) {
     const int64_t count = i64_min(together, r->rows - row);
-    int64_t step[] = {r->step[0], r->step[1]};
-    const void* x[] = {a + row * r->row_step[0], b + row * r->row_step[1]};
-    if (together > 1) {
-      x[0] = side_by_side(x[0], count, r->n, r->row_step[0], &step[0], a_chunk);
-      x[1] = side_by_side(x[1], count, r->n, r->row_step[1], &step[1], b_chunk);
+    for (int k = 0; k < 2; k++) {
+      if (row > 0 && r->row_step[k] == 0) continue;
+      step[k] = r->step[k];
+      x[k] = (const float*)r->x[k] + row * r->row_step[k];
+      if (together > 1) x[k] = side_by_side(x[k], count, r->n, r->row_step[k], &step[k], chunks[k]);
     }
     float_run(context, count * r->n, x, step, (float*)r->y + row * r->n);
   }

@@ -288,6 +288,38 @@ def test_binary_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
     np.testing.assert_array_equal(y, _BINARY[kind](a, b))
 
 
+@every("rare", [False, True])
+def test_remainders_are_exact(lib: ctypes.CDLL, rare: bool) -> None:
+    """Of quotients up to 2^28, and of all others; they have the sign of what is divided."""
+    draw = np.random.default_rng(8)
+    b = (draw.uniform(0.5, 2, 500) * 2.0 ** draw.integers(-20, 20, 500)).astype(np.float32)
+    a = (b * draw.uniform(-(2.0**27), 2.0**27, 500)).astype(np.float32)
+    near = np.arange(100) * b[:100]  # whole quotients, and the numbers beside them
+    a[:300] = *near, *np.nextafter(near, np.inf), *np.nextafter(near, -np.inf)
+    b[:300] = np.tile(b[:100], 3)
+    if rare:
+        odd = np.array([0, -0.0, 1e-45, 1, -3, 1e-30, 3e38, np.inf, -np.inf, np.nan], np.float32)
+        a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(odd, odd))
+    y = np.empty_like(a)
+    _run_binary(lib, "mod", cases.NONE, a, b, y.ctypes.data)
+    with np.errstate(all="ignore"):
+        want = np.fmod(a, b)
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(np.signbit(y[y == 0]), np.signbit(want[y == 0]))
+
+
+@every("channels", [1, 2, 3, 5, 16])
+def test_short_rows_share_an_operand(lib: ctypes.CDLL, channels: int) -> None:
+    """As the means of an image's colours, channels last; more of them than a chunk holds."""
+    a = at_page_end(np.random.default_rng(9).uniform(-1, 1, (3001, channels)))
+    own = at_page_end(np.arange(1, channels + 1))
+    b, y = np.broadcast_to(own, a.shape), Rows(1, a.size)
+    for first, second in ((a, b), (b, a)):
+        _run_binary(lib, "sub", cases.NONE, first, second, y.pointer)
+        np.testing.assert_array_equal(y.view[0].reshape(a.shape), first - second)
+    y.check_gaps()
+
+
 def test_prelu_takes_the_slope_below_zero_only(lib: ctypes.CDLL) -> None:
     a = np.array([-2, -0.0, 0, 3, np.nan, -np.inf, np.inf] * 5, np.float32)
     b = np.full_like(a, 0.25)

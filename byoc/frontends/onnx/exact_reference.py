@@ -8,6 +8,8 @@ keeps 32767.  It multiplies uint8 by uint8 exactly, and
 
 so that constants of int8 which multiply uint8 become uint8 here.  ONNX Runtime has an option that
 does the same (``session.x64quantprecision``): for QDQ forms, and where it may rewrite networks.
+It gives weights that have no zero point a single one, which those of several scales cannot have;
+these get theirs here.
 """
 
 from __future__ import annotations
@@ -74,7 +76,10 @@ def exact_session(
 
 
 def without_saturation(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model whose constants of int8 that multiply uint8 are uint8; itself if there are none."""
+    """A model whose constants of int8 that multiply uint8 are uint8; itself if there are none.
+
+    Those which are dequantised by several scales have zero points.
+    """
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     inputs = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
     found = [
@@ -82,11 +87,18 @@ def without_saturation(model: onnx.ModelProto) -> onnx.ModelProto:
         for index, node in enumerate(model.graph.node)
         for weight, zero in _weights(node, stored, inputs)
     ]
-    if not found:
+    bare = [i for i, node in enumerate(model.graph.node) if _lacks_zeros(node, stored)]
+    if not found and not bare:
         return model
     exact = onnx.ModelProto()
     exact.CopyFrom(model)
     names = FreshNames(model.graph)
+    for index in bare:
+        node = exact.graph.node[index]
+        zeros = np.zeros(stored[node.input[1]].dims, np.int8)
+        del node.input[2:]
+        node.input.append(names.fresh(f"{node.input[0]}_zeros"))
+        exact.graph.initializer.append(numpy_helper.from_array(zeros, node.input[2]))
     for index, weight, zero in found:
         node = exact.graph.node[index]
         node.input.extend([""] * (zero + 1 - len(node.input)))
@@ -97,6 +109,15 @@ def without_saturation(model: onnx.ModelProto) -> onnx.ModelProto:
             moved = np.asarray(array.astype(np.int16) + 128, np.uint8)
             exact.graph.initializer.append(numpy_helper.from_array(moved, node.input[place]))
     return exact
+
+
+def _lacks_zeros(node: onnx.NodeProto, stored: dict[str, TensorProto]) -> bool:
+    """Whether a node dequantises a constant of int8 by several scales without zero points."""
+    if node.op_type != "DequantizeLinear" or any(node.input[2:]):
+        return False
+    data, scale = (stored.get(name) for name in node.input[:2])
+    known = data is not None and scale is not None
+    return known and data.data_type == TensorProto.INT8 and any(n > 1 for n in scale.dims)
 
 
 def _weights(

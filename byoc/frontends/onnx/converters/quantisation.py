@@ -50,15 +50,16 @@ def _check_shapes(node: Node) -> None:
 
 
 def _check_scale(node: Node, in_blocks: bool) -> None:
-    """ONNX Runtime's quantiser gives blocks of 4 bits scales below 0."""
+    """Scales of weights may be below 0: ONNX Runtime's quantiser of 4 bits and NNCF write such."""
     scale = node.constant(1)
     if scale is None:
         return
     values = scale.astype(np.float64).reshape(-1)
     quantises = node.operator == "QuantizeLinear"
-    wrong = ~np.isfinite(values) | (values <= 0 if quantises else (values < 0) & (not in_blocks))
+    signed = in_blocks or node.constant(0) is not None
+    wrong = ~np.isfinite(values) | (values <= 0 if quantises else (values < 0) & (not signed))
     if wrong.any():
-        needed = " above 0" if quantises else "" if in_blocks else " of 0 or more"
+        needed = " above 0" if quantises else "" if signed else " of 0 or more"
         raise ValueError(f"scale {values[wrong][0]:g}; need finite ones{needed}")
 
 

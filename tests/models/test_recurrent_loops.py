@@ -187,3 +187,47 @@ def test_going_backwards(tmp_path: Path) -> None:
 def test_known_steps(tmp_path: Path) -> None:
     report = check(looped(CELLS["LSTM"], steps="4"), tmp_path, (4, 3))
     assert (report.left, len(report.regions)) == ((), 1)
+
+
+def of_constants(cell: str, count: int, limits: tuple[float, float]) -> onnx.ModelProto:
+    """Keras's loop over known steps, whose limits tf2onnx folds into the body as floats."""
+    model = looped(cell, steps="4")
+    head, tail = (
+        parser.parse_graph(text).node
+        for text in (
+            """g () => (bool any) <float nought = {0}, float four = {4}>
+            { less = Less(nought, four) any = And(less, less) }""",
+            """g (int64 number, int64 next) => (bool more) {
+                done = Cast<to = 1>(number) then = Cast<to = 1>(next)
+                low = Less(done, lower) high = Less(then, upper) more = And(low, high) }""",
+        )
+    )
+    place = next(n for n, node in enumerate(model.graph.node) if node.op_type == "Loop")
+    loop = model.graph.node[place]
+    body = next(a.g for a in loop.attribute if a.name == "body")
+    for name, value in zip(("lower", "upper"), limits, strict=True):
+        body.initializer.append(onnx.numpy_helper.from_array(np.float32(value), name))
+    del body.node[-1]
+    body.node.extend(tail)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(count), "rounds"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(4), "four"))
+    loop.input[0] = "rounds"
+    kept = [node for node in model.graph.node[:place] if "any" not in node.output]
+    rest = [loop, *model.graph.node[place + 1 :]]
+    del model.graph.node[:]
+    model.graph.node.extend([*kept, *head, *rest])
+    return model
+
+
+@pytest.mark.parametrize("cell", ["RNN", "GRU that resets last", "LSTM"])
+def test_known_steps_of_keras(cell: str, tmp_path: Path) -> None:
+    report = check(of_constants(CELLS[cell], 4, (4, 4)), tmp_path, (4, 3))
+    assert (report.left, len(report.regions)) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "limits"), [(4, (4, 3)), (3, (4, 4)), (4, (2, 2)), (4, (2.5, 2.5))]
+)
+def test_limits_that_differ(count: int, limits: tuple[float, float], tmp_path: Path) -> None:
+    """The least of them ends the loop."""
+    check(of_constants(CELLS["RNN"], count, limits), tmp_path, (4, 3))

@@ -22,6 +22,9 @@ from byoc.frontends.onnx.unroll import Round
 #: Inputs of a Loop, and of its body, before the states; outputs of the body before them.
 _BEFORE, _BEFORE_OUTPUTS = 2, 1
 
+#: Floats know all whole numbers below this one.
+_MOST_COUNTED = 2**24
+
 #: What is moved out of a loop.
 _MOVED = ("Cast", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
@@ -133,11 +136,19 @@ def counted(
         tensors = [a.t for a in inside[name].attribute if a.name == "value"]
         return numpy_helper.to_array(tensors[0]) if inside[name].op_type == "Constant" else None
 
-    most = _limit(body.output[0].name, inside, makers)
-    given = _uncast(node.input[0], makers)
-    if most is None or (given and given != most):
+    comparisons = _comparisons(body.output[0].name, inside)
+    known = _known_limit([number(right) for _, right in comparisons])
+    most = write.constant(known, "int64", "limit") if known is not None else None
+    most = most or _limit(comparisons, inside, makers)
+
+    def is_limit(name: str) -> bool:
+        return _uncast(name, makers) == most if known is None else _is(constant(name), known)
+
+    given = node.input[0]
+    if most is None or (given and not is_limit(given)):
         return None
-    if not _begins_below(node.input[1], most, constant, makers):
+    limit = constant(most) if known is None else np.array(known)
+    if not _begins_below(node.input[1], is_limit, limit, constant, makers):
         return None
     results = [_uncast(value.name, inside, ("Identity",)) for value in body.output[1:]]
     counters = {body.input[0].name} if given else set()
@@ -148,30 +159,42 @@ def counted(
         (step,) = [name for name in added.input if name != value.name] or [""]
         if _is(number(step), 1) and _is(constant(node.input[_BEFORE + place]), 0):
             counters.add(results[place])
-    compared = {_uncast(left, inside) for left, _ in _comparisons(body.output[0].name, inside)}
+    compared = {_uncast(left, inside) for left, _ in comparisons}
     return _with_count(node, most, write) if compared <= counters else None
 
 
+def _known_limit(limits: Sequence[np.ndarray | None]) -> int | None:
+    """The count that all comparisons have as the greater, where it is a constant."""
+    values = {value.item() for value in limits if value is not None and value.size == 1}
+    if len(values) != 1 or any(value is None for value in limits):
+        return None
+    (value,) = values
+    return int(value) if 0 <= value < _MOST_COUNTED and value == int(value) else None
+
+
 def _limit(
-    name: str, inside: Mapping[str, onnx.NodeProto], makers: Mapping[str, onnx.NodeProto]
+    comparisons: Sequence[tuple[str, str]],
+    inside: Mapping[str, onnx.NodeProto],
+    makers: Mapping[str, onnx.NodeProto],
 ) -> str | None:
-    """What stands outside of a body and all comparisons of a condition have as the greater."""
-    limits = {_uncast(right, inside) for _, right in _comparisons(name, inside)}
+    """What stands outside of a body and all comparisons have as the greater."""
+    limits = {_uncast(right, inside) for _, right in comparisons}
     outside = {_uncast(limit, makers) for limit in limits - set(inside)}
     return outside.pop() if len(outside) == 1 and not limits & set(inside) else None
 
 
 def _begins_below(
     flag: str,
-    most: str,
+    is_limit: Callable[[str], bool],
+    limit: np.ndarray | None,
     constant: Callable[[str], np.ndarray | None],
     makers: Mapping[str, onnx.NodeProto],
 ) -> bool:
     """Whether a first condition says that 0 is below a limit; of constants it may be folded."""
     begins = _comparisons(flag, makers)
     if begins:
-        return all(_uncast(b, makers) == most and _is(constant(a), 0) for a, b in begins)
-    known, limit = constant(flag), constant(most)
+        return all(is_limit(b) and _is(constant(a), 0) for a, b in begins)
+    known = constant(flag)
     return known is not None and limit is not None and _is(known, bool(limit.item() > 0))
 
 

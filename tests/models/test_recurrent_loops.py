@@ -42,6 +42,21 @@ CELLS = {
         i0, f0, g0, o0 = Split <axis = 1> (sb, fourths)
         i = Sigmoid(i0) f = Sigmoid(f0) g = Tanh(g0) o = Sigmoid(o0)
         fc = Mul(f, c) ig = Mul(i, g) nc = Add(fc, ig) tc = Tanh(nc) nh = Mul(o, tc)""",
+    "LSTM of Keras's hard sigmoid": """
+        p = MatMul(x, w4) q = MatMul(h, r4) s = Add(p, q) sb = Add(s, b4)
+        i0, f0, g0, o0 = Split <axis = 1> (sb, fourths)
+        i1 = Add(i0, three) f1 = Add(three, f0) o1 = Add(o0, three)
+        i2 = Clip(i1, nil, six) f2 = Clip(f1, nil, six) o2 = Clip(o1, nil, six)
+        i = Mul(i2, sixth) f = Mul(f2, sixth) o = Mul(sixth, o2) g = Tanh(g0)
+        fc = Mul(f, c) ig = Mul(i, g) nc = Add(fc, ig) tc = Tanh(nc) nh = Mul(o, tc)""",
+    "LSTM of Keras 2's hard sigmoid": """
+        p = MatMul(x, w4) q = MatMul(h, r4) s = Add(p, q) sb = Add(s, b4)
+        i0, f0, g0, o0 = Split <axis = 1> (sb, fourths)
+        i1 = Mul(i0, fifth) f1 = Mul(f0, fifth) o1 = Mul(o0, fifth)
+        i2 = Add(i1, half) f2 = Add(f1, half) o2 = Add(o1, half)
+        i3 = Min(i2, one) f3 = Min(one, f2) o3 = Max(o2, nil)
+        i = Max(i3, nil) f = Max(nil, f3) o = Min(o3, one) g = Tanh(g0)
+        fc = Mul(f, c) ig = Mul(i, g) nc = Add(fc, ig) tc = Tanh(nc) nh = Mul(o, tc)""",
     "LSTM of one function": """
         p = MatMul(x, w4) q = MatMul(h, r4) s = Add(p, q) sg = Sigmoid(s)
         o, f, i, g = Split <axis = 1> (sg, fourths)
@@ -51,6 +66,12 @@ CELLS = {
 #: Cells that are none of these, and must stay loops.
 OTHERS = {
     "state added": "p = MatMul(x, w1) q = MatMul(h, r1) s = Add(q, p) t = Tanh(s) nh = Add(t, h)",
+    "bounds of other signs": """
+        p = MatMul(x, w1) q = MatMul(h, r1) s = Add(q, p) t = Add(s, one)
+        nh = Clip(t, half, six)""",
+    "a part that is clipped": """
+        p = MatMul(x, w1) q = MatMul(h, r1) s = Mul(q, half) a = Add(s, p)
+        nh = Clip(a, nil, six)""",
     "twice the row": "p = MatMul(x, w1) q = MatMul(h, r1) a = Add(p, p) s = Add(q, a) nh = Tanh(s)",
     "gate of its own": """
         p = MatMul(x, w3) xz, xr, xn = Split <axis = 1> (p, thirds) q = MatMul(h, r1)
@@ -100,7 +121,9 @@ def looped(
           <int64[3] thirds = {{8, 8, 8}}, int64[2] halves = {{8, 8}},
            int64[4] fourths = {{8, 8, 8, 8}}, int64[1] zero = {{0}}, int64[1] first = {{1}},
            int64[1] eight = {{8}}, int64[1] sixteen = {{16}}, int64[1] end = {{2147483647}},
-           float one = {{1}}, int64 step_by = {{1}}>
+           float one = {{1}}, float nil = {{0}}, float three = {{3}}, float six = {{6}},
+           float sixth = {{{1 / 6}}}, float fifth = {{0.2}}, float half = {{0.5}},
+           int64 step_by = {{1}}>
           {{
             x = Gather(xs, at) {cell} out = Identity({given})
             next = Add(at, step_by) more = Less(next, count)

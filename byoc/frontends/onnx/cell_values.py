@@ -10,7 +10,7 @@ Sums that are equal as formulas are equal here, in whatever order an exporter wr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ _MOST = 16
 
 #: Slices with bounds as inputs, and Split with sizes as one.
 _BOUNDS_ARE_INPUTS, _SIZES_ARE_INPUTS = 10, 13
+#: Clip with bounds as inputs.
+_CLIP_READS_BOUNDS = 11
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,19 @@ class Sum:
         for factors, count in self.products:
             for more, number in other.products:
                 key = tuple(sorted((*factors, *more), key=repr))
-                total[key] = total.get(key, 0.0) + count * number
+                # A sixth of six is one, as the numbers are float32.
+                total[key] = total.get(key, 0.0) + float(np.float32(count * number))
         return Sum.of(total)
+
+    def clipped(self, high: float) -> Sum | None:
+        """Clip(k y + c, 0, high), as high HardSigmoid(y): of Keras, Clip(y + 3, 0, 6) / 6."""
+        terms = self.counts
+        added = terms.pop((), 0.0)
+        scales = set(terms.values())
+        if len(scales) != 1 or min(*scales, high) <= 0:
+            return None
+        numbers = (scales.pop() / high, added / high)
+        return Sum.of({(Applied("HardSigmoid", numbers, Sum.of(dict.fromkeys(terms, 1.0))),): high})
 
     def columns(self, begin: int, end: int) -> Sum | None:
         """Some of the columns; None for those of a row or state."""
@@ -166,6 +179,8 @@ class CellReader:
     constant: Callable[[str], np.ndarray | None]
     opset: int
     values: dict[str, Sum]
+    #: What is between a least and a greatest value, of them the sums.
+    bounds: dict[str, tuple[Sum, float, float]] = field(default_factory=dict)
 
     def read(self, node: onnx.NodeProto) -> None:
         """Note what a node makes of known values; nothing is noted of others."""
@@ -179,6 +194,7 @@ class CellReader:
         else:
             reader = {
                 "MatMul": self._product,
+                **dict.fromkeys(("Clip", "Max", "Min"), self._bounded),
                 "Gemm": self._gemm,
                 "Slice": self._slice,
                 "Identity": lambda node: self.values.get(node.input[0]),
@@ -243,6 +259,34 @@ class CellReader:
         defaults = zip(("alpha", "beta"), FUNCTIONS[node.op_type], strict=False)
         numbers = tuple(given.get(name, default) for name, default in defaults)
         return Sum.single(Applied(node.op_type, numbers, of))
+
+    def _bounded(self, node: onnx.NodeProto) -> Sum | None:
+        """Values between 0 and a number, by Clip or by Min and Max; notes what has other bounds."""
+        place = int(node.input[0] not in self.values.keys() | self.bounds.keys())
+        operands = [*node.input, "", "", ""]
+        name, number = operands[place], self._number(operands[1 - place])
+        least = most = None
+        if node.op_type == "Clip":
+            given = {a.name: a.f for a in node.attribute}
+            least, most = given.get("min"), given.get("max")
+            if self.opset >= _CLIP_READS_BOUNDS:
+                least, most = (self._number(bound) for bound in operands[1:3])
+        elif number is None or len(node.input) != 2:
+            return None
+        else:
+            least, most = (None, number) if node.op_type == "Min" else (number, None)
+        of, low, high = self.bounds.get(name, (self.values.get(name), -np.inf, np.inf))
+        if least is not None:
+            low, high = max(low, least), max(high, least)
+        if most is not None:
+            low, high = min(low, most), min(high, most)
+        if of is not None:
+            self.bounds[node.output[0]] = (of, low, high)
+        return None if of is None or low != 0 or np.isinf(high) else of.clipped(high)
+
+    def _number(self, name: str) -> float | None:
+        known = self.constant(name) if name else None
+        return known.item() if known is not None and known.size == 1 else None
 
     def _slice(self, node: onnx.NodeProto) -> Sum | None:
         """Columns, of all rows."""

@@ -45,6 +45,7 @@ from byoc.frontends.onnx.honoured import (
     ONLY_OF_OTHER_DOMAINS,
     ONNX_DOMAINS,
     OTHER_DOMAINS,
+    RESIZES,
     TAKE_SHAPES,
     WINDOWS,
     attribute_counts,
@@ -340,12 +341,13 @@ class CheckedImporter(ONNXGraphImporter):
         if shape is None or not tensor.HasField("shape") or not self._shapes_inferred:
             return
         dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-        if len(dims) != len(shape) or any(
-            want is not None and have is not None and want != have
-            for want, have in zip(dims, shape, strict=True)
-        ):
+        pairs = zip(dims, shape, strict=False)
+        apart = max((abs(a - b) for a, b in pairs if None not in (a, b)), default=0)
+        if len(dims) != len(shape) or apart:
             self._shapes_inferred = False
             if any(a.name == INFERENCE_ERRS.get(node.op_type) for a in node.attribute):
+                return
+            if node.op_type in RESIZES and len(dims) == len(shape) and apart == 1:
                 return
             self.refusals.refuse(
                 node,

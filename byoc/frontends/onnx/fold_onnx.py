@@ -239,7 +239,7 @@ class _Walk:
         results = _constant(node)
         if results is None:
             types = self._inferred(node, scope)
-            correct(node, types, scope.types)
+            correct(node, types, scope.types, scope.value)
             scope.shapes.follow(node, scope.types, scope.value, self._version(""))
             if node.output and node.output[0] in types and node.input:
                 first = scope.types.get(node.input[0])

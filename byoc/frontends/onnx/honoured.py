@@ -33,6 +33,9 @@ INFERENCE_ERRS = {
     "MaxPool": "ceil_mode",
 }
 
+#: Operators with whose scales it errs by one pixel: it rounds less than ONNX Runtime does.
+RESIZES = ("Resize", "Upsample")
+
 #: How many numbers attributes of operators with windows have for each axis of an image.
 WINDOWS = {
     name: {"kernel_shape": 1, "strides": 1, "dilations": 1, "pads": 2}

@@ -16,6 +16,7 @@ import sympy
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.inferred_shapes import scaled_extent
 from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.ir.dataflow import array_of, shape_of
 from byoc.ir.resized_volume import resized_volume
@@ -143,7 +144,7 @@ def resized(
 def scaled(extent: Dim, scale: float, axis: int) -> Dim:
     """The extent of the result. Raises ``ValueError`` where it is no whole number."""
     if isinstance(extent, int):
-        return int(np.float32(scale) * np.float32(extent))
+        return scaled_extent(extent, scale)
     size = sympy.expand(extent * sympy.Rational(*fraction_of(scale).as_integer_ratio()))
     if size.is_integer:
         return normal(size)

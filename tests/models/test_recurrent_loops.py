@@ -207,6 +207,32 @@ def test_going_backwards(tmp_path: Path) -> None:
     assert (report.left, len(report.regions)) == ((), 1)
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_steps_that_a_pool_leaves(backwards: bool, tmp_path: Path) -> None:
+    """ONNX infers no name for their number, of which the layer reads all."""
+    more = """ahead = Transpose <perm = [1, 2, 0]> (xs)
+        pooled = MaxPool <kernel_shape = [2], strides = [2]> (ahead)
+        rows = Transpose <perm = [2, 0, 1]> (pooled)"""
+    given = "rows"
+    if backwards:
+        more += " long = Expand(count, batch) back = ReverseSequence <time_axis = 0> (rows, long)"
+        given = "back"
+    model = looped(CELLS["GRU of PyTorch"], begins="zeros", more=more)
+    nodes = list(model.graph.node)
+    pools = [node for node in nodes if node.output[0] in ("ahead", "pooled", "rows")]
+    nodes = pools + [node for node in nodes if node not in pools]
+    for node in nodes:
+        if node.op_type == "Shape":
+            node.input[0] = "rows"
+        if node.op_type == "Loop":
+            body = next(a.g for a in node.attribute if a.name == "body")
+            body.node[0].input[0] = given
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    report = check(model, tmp_path, (11, 3), (2, 2))
+    assert (report.left, len(report.regions)) == ((), 1)
+
+
 def test_known_steps(tmp_path: Path) -> None:
     report = check(looped(CELLS["LSTM"], steps="4"), tmp_path, (4, 3))
     assert (report.left, len(report.regions)) == ((), 1)

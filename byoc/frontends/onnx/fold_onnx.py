@@ -153,7 +153,7 @@ class _Scope:
         extents, known = extents_of(self.types.get(name)), self.value(number)
         if known is not None or not extents:
             return bool(extents) and known.size == 1 and extents[axis] == known.item()
-        return self.shapes.is_extent(number, self.types[name], axis)
+        return self.shapes.is_extent(number, name, self.types[name], axis)
 
     def is_count(self, number: str, name: str) -> bool:
         """Whether a number is known to be how many elements a tensor has."""

@@ -23,14 +23,41 @@ _SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Slice": 2}
 
 
 class FollowedShapes:
-    """The values that are made of shapes, by name; an axis that no name tells is a symbol too."""
+    """The values that are made of shapes, by name; an axis that no name tells is a symbol too.
 
-    def __init__(self, values: Mapping[str, ShapeValue] | None = None) -> None:
+    Such as what a convolution with strides leaves of an open length. It has one symbol, by the
+    tensor's name and the axis, which stays that of the tensor turned around.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, ShapeValue] | None = None,
+        unnamed: Mapping[tuple[str, int], sympy.Dummy] | None = None,
+    ) -> None:
         self._values = dict(values or {})
+        self._unnamed = dict(unnamed or {})
 
     def copy(self) -> FollowedShapes:
         """As many values, for a graph inside of this one."""
-        return FollowedShapes(self._values)
+        return FollowedShapes(self._values, self._unnamed)
+
+    def _dims(self, name: str, type_: onnx.TypeProto | None) -> list[Any] | None:
+        """Integers, symbols of the names, and the symbols of the other axes of a tensor."""
+        dims = _dims(type_)
+        for axis, dim in enumerate(dims or ()):
+            if isinstance(dim, sympy.Dummy):
+                dims[axis] = self._unnamed.setdefault((name, axis), dim)
+        return dims
+
+    def _turn(self, node: onnx.NodeProto, source: onnx.TypeProto | None) -> None:
+        """Note that the axes of a Transpose are those of its operand in another order."""
+        dims = self._dims(node.input[0], source)
+        order = next((a.ints for a in node.attribute if a.name == "perm"), None)
+        if dims is None or (order is not None and len(order) != len(dims)):
+            return
+        for axis, before in enumerate(order or range(len(dims))[::-1]):
+            if isinstance(dims[before], sympy.Dummy):
+                self._unnamed[node.output[0], axis] = dims[before]
 
     def follow(
         self,
@@ -44,7 +71,7 @@ class FollowedShapes:
             return
         value = None
         if node.op_type == "Shape":
-            value = _shape_value(node, types.get(node.input[0]))
+            value = _shape_value(node, self._dims(node.input[0], types.get(node.input[0])))
         elif any(name in self._values for name in node.input):
             operands = [self._operand(name, constant) if name else None for name in node.input]
             pairs = zip(node.input, operands, strict=True)
@@ -60,9 +87,9 @@ class FollowedShapes:
             return None
         return np.array(value.integers, value.dtype).reshape(value.elements.shape)
 
-    def is_extent(self, name: str, type_: onnx.TypeProto, axis: int) -> bool:
+    def is_extent(self, name: str, tensor: str, type_: onnx.TypeProto, axis: int) -> bool:
         """Whether a value is known to be the extent of a tensor of some type along an axis."""
-        value, dims = self._values.get(name), _dims(type_)
+        value, dims = self._values.get(name), self._dims(tensor, type_)
         if value is None or dims is None or value.elements.size != 1:
             return False
         return bool(value.elements.reshape(()).item() == dims[axis])
@@ -93,7 +120,12 @@ class FollowedShapes:
         """
         place = _SHAPE_INPUT.get(node.op_type)
         if node.op_type == "Slice" and source is not None:
-            _tell_turned(node, result, source, constant)
+            axis = _tell_turned(node, result, source, constant)
+            if axis is not None:
+                (dim,) = self._dims(node.input[0], source)[axis : axis + 1]
+                self._unnamed |= {(node.output[0], axis): dim} if dim.is_Dummy else {}
+        if node.op_type == "Transpose" and node.domain in ONNX_DOMAINS:
+            self._turn(node, source)
         if place is None or node.domain not in ONNX_DOMAINS or len(node.input) <= place:
             return
         if node.input[place] not in self._values:
@@ -120,8 +152,7 @@ class FollowedShapes:
                 dim.dim_param = element.name
 
 
-def _shape_value(node: onnx.NodeProto, type_: onnx.TypeProto | None) -> ShapeValue | None:
-    elements = _dims(type_)
+def _shape_value(node: onnx.NodeProto, elements: list[Any] | None) -> ShapeValue | None:
     if elements is None:
         return None
     bounds = {a.name: a.i for a in node.attribute}
@@ -148,15 +179,21 @@ def _tell_turned(
     result: onnx.TypeProto,
     source: onnx.TypeProto,
     constant: Callable[[str], np.ndarray | None],
-) -> None:
-    """Write that a slice has as many elements along an axis that it only turns round."""
+) -> int | None:
+    """Write that a slice has as many elements along an axis that it only turns round.
+
+    Returns the axis, None for other slices.
+    """
     given = [constant(name) for name in node.input[1:]]
     kept, found = source.tensor_type.shape.dim, result.tensor_type.shape.dim
     if len(given) != 4 or any(x is None or x.size != 1 for x in given) or len(kept) != len(found):
-        return
+        return None
     begin, end, axis, step = (int(x.item()) for x in given)
-    if (begin, step) == (-1, -1) and end <= -(2**31) and not found[axis].HasField("dim_value"):
+    if (begin, step) != (-1, -1) or end > -(2**31):
+        return None
+    if not found[axis].HasField("dim_value"):
         found[axis].CopyFrom(kept[axis])
+    return axis % len(kept)
 
 
 def _of_reshape(node: onnx.NodeProto, dims: list[Any], wanted: list[Any]) -> list[Any]:

@@ -286,6 +286,13 @@ def test_unknown_operators_are_named_with_their_nodes() -> None:
     )
 
 
+def test_an_unknown_operator_may_hold_bytes() -> None:
+    """tf2onnx leaves TensorFlow's calls of functions as they are, with messages as attributes."""
+    node = helper.make_node("PartitionedCall", ["x"], ["y"], name="call", config=b"\x82\x01")
+    with pytest.raises(ImportFailure, match="no converter for operator PartitionedCall"):
+        import_onnx(prepare(onnx_model([node], {"x": [1, 4]}, ["y"])))
+
+
 def test_refused_node_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     node = helper.make_node("Softmax", ["x"], ["y"], name="soft_7", axis=5)
     with pytest.raises(ImportFailure) as error:

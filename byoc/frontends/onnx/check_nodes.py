@@ -92,7 +92,7 @@ def _problem(node: onnx.NodeProto, opset: int, ir_version: int, in_branch: bool)
     if len(set(names)) < len(names):
         return "has an attribute twice"
     for attribute in node.attribute:
-        problem = _attribute_problem(attribute, ir_version)
+        problem = _attribute_problem(attribute, ir_version, schema is not None)
         if problem is None and schema is not None and attribute.name in schema.attributes:
             wanted = _TYPES.Name(schema.attributes[attribute.name].type.value)
             found = _TYPES.Name(attribute.type)
@@ -107,8 +107,12 @@ def _problem(node: onnx.NodeProto, opset: int, ir_version: int, in_branch: bool)
     return None
 
 
-def _attribute_problem(attribute: onnx.AttributeProto, ir_version: int) -> str | None:
-    """What is wrong with an attribute itself, by the rules of ``onnx.checker``."""
+def _attribute_problem(attribute: onnx.AttributeProto, ir_version: int, known: bool) -> str | None:
+    """What is wrong with an attribute itself, by the rules of ``onnx.checker``.
+
+    Of operators that are not ``known``, such as TensorFlow's and TensorRT's own, exporters store
+    bytes as texts.
+    """
     if not attribute.name:
         return "has no name"
     if attribute.ref_attr_name:
@@ -119,7 +123,7 @@ def _attribute_problem(attribute: onnx.AttributeProto, ir_version: int) -> str |
     held = {field.name for field, _ in attribute.ListFields()} & _VALUES
     if held - {_FIELDS[attribute.type]}:
         return f"is of type {_TYPES.Name(attribute.type)} and holds {', '.join(sorted(held))}"
-    texts = [attribute.s, *attribute.strings]
+    texts = [attribute.s, *attribute.strings] if known else []
     try:
         for text in texts:
             text.decode()

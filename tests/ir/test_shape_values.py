@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from byoc.frontends.onnx.shape_values import ShapeValue, constant_value, evaluate, results_of
+from byoc.frontends.onnx.shape_elements import ShapeValue, constant_value
+from byoc.frontends.onnx.shape_values import evaluate, results_of
 from codegen_cc.dim import symbol
 
 H = symbol("h")
@@ -56,6 +57,8 @@ KNOWN = [
     ("Div", [SHAPE, integers(441)], {}),
     ("Pow", [ShapeValue.of([H**2 + 2 * H + 1, 9], "float32"), floats(0.5)], {}),
     ("Sqrt", [ShapeValue.of([H**2 * 4], "float32")], {}),
+    ("Clip", [SCALAR, ShapeValue.of(12), ShapeValue.of(100)], {}),
+    ("Clip", [SHAPE, ShapeValue.of(7)], {}),
     ("Neg", [SCALAR], {}),
     ("Cast", [SCALAR], {"to": TensorProto.FLOAT}),
     ("Cast", [FLOAT], {"to": TensorProto.INT64}),

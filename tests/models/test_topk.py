@@ -190,6 +190,28 @@ def test_symbolic_axis_that_is_long_enough(tmp_path: Path) -> None:
             np.testing.assert_array_equal(got[name], want[name])
 
 
+def test_best_few_of_all_or_fewer(tmp_path: Path) -> None:
+    """The best ``min(5, n)`` rows of each image, as RT-DETR has queries; ``n`` stays open."""
+    given = model(
+        "s = Shape(x)  n = Gather(s, one)  k = Clip(n, zero, five)  r = ReduceMax(x, last)"
+        "  v, i = TopK<axis = 1>(r, k)  j = Expand(i, wide)  g = GatherElements<axis = 1>(x, j)"
+        "  b = Gather(s, zero1)  w = Concat<axis = 0>(b, k, rest)  y = Reshape(g, w)",
+        "float[b, n, 4] x",
+        "float y, int64 i",
+        "int64[1] one = {1}, int64[1] zero1 = {0}, int64 zero = {0}, int64 five = {5},"
+        "int64[1] last = {2}, int64[3] wide = {1, 1, 4}, int64[1] rest = {-1}",
+        opset=18,
+    )
+    loaded = compiled(given, tmp_path)
+    for b, n in ((2, 1), (1, 4), (3, 5), (2, 9)):
+        x = rounded(b, n, 4)
+        want = onnxruntime_outputs(given, {"x": x})
+        got = loaded.run({"x": x})
+        assert got["y"].shape == (b, min(n, 5), 4)
+        for name in ("y", "i"):
+            np.testing.assert_array_equal(got[name], want[name])
+
+
 def topk_module(shape: tuple, **arguments: object) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(shape, "float32"))

@@ -16,7 +16,8 @@ import onnx
 import sympy
 
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
-from byoc.frontends.onnx.shape_values import ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.shape_elements import ShapeValue, constant_value
+from byoc.frontends.onnx.shape_values import evaluate
 
 #: Which input of an operator is the shape of its result, or where it begins.
 _SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Slice": 2}

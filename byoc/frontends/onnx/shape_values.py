@@ -10,7 +10,6 @@ what fp32 gives, the node is not evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -20,10 +19,15 @@ import sympy
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.shape_elements import (
+    FLOATS,
+    INTEGERS,
+    MAX_ELEMENTS,
+    MOVES,
+    ShapeValue,
+    constant_value,
+)
 from codegen_cc.dim import Dim, above_zero, at_most, larger, smaller
-
-#: Most elements of a value that is looked at: shapes have a few, weights have many.
-MAX_ELEMENTS = 64
 
 #: Greatest denominator of a fraction that may be rounded: extents below 2**16, times such fractions
 #: of a power of two, are exact in fp32, and so is their floor.
@@ -31,47 +35,6 @@ MAX_DENOMINATOR = 256
 
 #: Greatest exponent: more than the axes that an extent is the product of.
 MAX_EXPONENT = 8
-
-_FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64")
-
-
-@dataclass(frozen=True)
-class ShapeValue:
-    """A small tensor of expressions: ``elements`` is an array of SymPy numbers and expressions."""
-
-    elements: np.ndarray
-    dtype: str = "int64"
-
-    @classmethod
-    def of(cls, elements: Sequence[Any] | np.ndarray, dtype: str = "int64") -> ShapeValue:
-        """Numbers and expressions of any kind as a value."""
-        array = np.empty(np.shape(elements), object)
-        for index in np.ndindex(array.shape):
-            array[index] = sympy.sympify(_plain(np.asarray(elements, object)[index]))
-        return cls(array, dtype)
-
-    @property
-    def integers(self) -> list[int] | None:
-        """The elements in order if all are plain integers, else None."""
-        flat = self.elements.ravel().tolist()
-        return [int(e) for e in flat] if all(e.is_Integer for e in flat) else None
-
-
-def _plain(number: Any) -> Any:
-    """A number as SymPy takes it exactly."""
-    if isinstance(number, float | np.floating):
-        return sympy.Rational(*float(number).as_integer_ratio())
-    return number.item() if isinstance(number, np.generic) else number
-
-
-def constant_value(array: np.ndarray) -> ShapeValue | None:
-    """A constant as a value; None where it is too large, no number, or not finite."""
-    dtype = str(array.dtype)
-    if array.size > MAX_ELEMENTS or dtype not in (*_FLOATS, *_INTEGERS, "bool"):
-        return None
-    if dtype in _FLOATS and not np.isfinite(array).all():
-        return None
-    return ShapeValue.of(array, dtype)
 
 
 def results_of(
@@ -156,7 +119,7 @@ def _divide(
             return sympy.floor(x / y)
         return _towards_zero(x, y)
 
-    return _mapped((lambda x, y: x / y) if a.dtype in _FLOATS else rounded, None, a, b)
+    return _mapped((lambda x, y: x / y) if a.dtype in FLOATS else rounded, None, a, b)
 
 
 def _towards_zero(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
@@ -170,7 +133,7 @@ def _towards_zero(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
 
 
 def _power(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
-    if a.dtype not in _FLOATS:
+    if a.dtype not in FLOATS:
         return _mapped(_whole_power, None, a, b)
     # What rounding makes of other powers is not known.
     return _mapped(
@@ -201,7 +164,7 @@ def _modulo(
             return sympy.expand(x - y * sympy.floor(x / y))
         return sympy.Mod(x, y) if y != 0 and _is_natural(y, extents) else None
 
-    return None if a.dtype in _FLOATS or attrs.get("fmod") else _mapped(rest, None, a, b)
+    return None if a.dtype in FLOATS or attrs.get("fmod") else _mapped(rest, None, a, b)
 
 
 def _same_sign(x: sympy.Expr, y: sympy.Expr, extents: Collection[sympy.Expr]) -> bool:
@@ -247,6 +210,15 @@ def _elementwise(function: Callable[..., sympy.Expr | None]) -> Rule:
 _most, _least = _extreme(larger), _extreme(smaller)
 
 
+def _clip(attrs: dict[str, Any], x: ShapeValue, *bounds: ShapeValue | None) -> ShapeValue | None:
+    """Numbers within bounds, as of the best 300 of all; before opset 11 it was for floats."""
+    result = None if attrs else x
+    for pick, bound in zip((_most, _least), bounds, strict=False):
+        if result is not None and bound is not None:
+            result = _mapped(pick, None, result, bound)
+    return result
+
+
 def _rounding(function: Callable[[sympy.Expr], sympy.Expr | None]) -> Rule:
     return lambda _, x: _mapped(function, None, x)
 
@@ -258,11 +230,11 @@ def _ceil(x: sympy.Expr) -> sympy.Expr | None:
 
 def _cast(attrs: dict[str, Any], x: ShapeValue) -> ShapeValue | None:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(attrs["to"]))
-    if dtype in _FLOATS:
+    if dtype in FLOATS:
         return ShapeValue(x.elements, dtype)
     if dtype == "bool":
         return _mapped(_is_something, dtype, x)
-    if dtype not in _INTEGERS:
+    if dtype not in INTEGERS:
         return None
     return _mapped(lambda e: _floor(e) if e.is_nonnegative or e.is_integer else None, dtype, x)
 
@@ -304,85 +276,6 @@ def _where(_: dict[str, Any], c: ShapeValue, a: ShapeValue, b: ShapeValue) -> Sh
     return _mapped(lambda k, x, y: x if k else y, a.dtype, c, a, b)
 
 
-# ---------------------------------------------------------------------- movement
-
-
-def _gather(attrs: dict[str, Any], x: ShapeValue, at: ShapeValue) -> ShapeValue | None:
-    places = np.array(at.integers, np.int64).reshape(at.elements.shape)
-    return _moved(x, np.take(x.elements, places, axis=attrs.get("axis", 0)))
-
-
-def _slice(
-    _: dict[str, Any],
-    x: ShapeValue,
-    begins: ShapeValue,
-    ends: ShapeValue,
-    axes: ShapeValue | None = None,
-    steps: ShapeValue | None = None,
-) -> ShapeValue | None:
-    count = begins.elements.size
-    along = range(count) if axes is None else axes.integers
-    strides = [1] * count if steps is None else steps.integers
-    cuts = [slice(None)] * x.elements.ndim
-    for axis, begin, end, step in zip(along, begins.integers, ends.integers, strides, strict=True):
-        cuts[axis] = slice(begin, end, step)
-    return _moved(x, x.elements[tuple(cuts)])
-
-
-def _pad(
-    attrs: dict[str, Any], x: ShapeValue, widths: ShapeValue, fill: ShapeValue | None = None
-) -> ShapeValue | None:
-    """Elements with numbers around them, along all axes."""
-    mode, numbers = attrs.get("mode", b"constant"), widths.integers
-    if mode != b"constant" or min(numbers) < 0:
-        return None
-    value = sympy.Integer(0) if fill is None else fill.elements.ravel()[0]
-    rank = x.elements.ndim
-    pairs = list(zip(numbers[:rank], numbers[rank:], strict=True))
-    return _moved(x, np.pad(x.elements, pairs, constant_values=value))
-
-
-def _one_hot(
-    attrs: dict[str, Any], at: ShapeValue, depth: ShapeValue, off_on: ShapeValue
-) -> ShapeValue:
-    """As exporters write the repeats of one axis among those of all: [1, n, 1]."""
-    count, axis = depth.integers[0], attrs.get("axis", -1)
-    at = np.array(at.integers).reshape(at.elements.shape)
-    places = np.moveaxis(np.arange(count) == (at % count)[..., None], -1, axis)
-    inside = np.expand_dims((at >= -count) & (at < count), axis)
-    return ShapeValue(off_on.elements[(places & inside).astype(int)], off_on.dtype)
-
-
-def _concat(attrs: dict[str, Any], *parts: ShapeValue) -> ShapeValue | None:
-    return _moved(parts[0], np.concatenate([part.elements for part in parts], attrs["axis"]))
-
-
-def _unsqueeze(_: dict[str, Any], x: ShapeValue, axes: ShapeValue) -> ShapeValue | None:
-    return _moved(x, np.expand_dims(x.elements, tuple(axes.integers)))
-
-
-def _squeeze(_: dict[str, Any], x: ShapeValue, axes: ShapeValue | None = None) -> ShapeValue | None:
-    return _moved(x, np.squeeze(x.elements, None if axes is None else tuple(axes.integers)))
-
-
-def _reshape(attrs: dict[str, Any], x: ShapeValue, shape: ShapeValue) -> ShapeValue | None:
-    extents = shape.integers
-    if 0 in extents and not attrs.get("allowzero"):
-        extents = [e or x.elements.shape[axis] for axis, e in enumerate(extents)]
-    return _moved(x, x.elements.reshape(extents))
-
-
-def _transpose(attrs: dict[str, Any], x: ShapeValue) -> ShapeValue:
-    return _moved(x, np.transpose(x.elements, attrs.get("perm")))
-
-
-def _moved(x: ShapeValue, elements: Any) -> ShapeValue:
-    # Indexing that leaves one element gives that element instead of an array without axes.
-    array = np.empty(np.shape(elements), object)
-    array[...] = elements
-    return ShapeValue(array, x.dtype)
-
-
 def _reduction(function: Callable[..., sympy.Expr | None]) -> Rule:
     """A function of all elements of a vector."""
 
@@ -411,6 +304,7 @@ _OF_SIGNS = {"Div": _divide, "Mod": _modulo}
 _ONCE = {"Slice": ("starts", "ends", "axes"), "Squeeze": ("axes",), "Unsqueeze": ("axes",)}
 
 _RULES: dict[str, Rule] = {
+    **MOVES,
     "Add": _binary(lambda x, y: x + y),
     "Sub": _binary(lambda x, y: x - y),
     "Mul": _binary(lambda x, y: x * y),
@@ -418,6 +312,7 @@ _RULES: dict[str, Rule] = {
     "Sqrt": _rounding(root_of_square),
     "Max": _elementwise(_most),
     "Min": _elementwise(_least),
+    "Clip": _clip,
     "Neg": _rounding(lambda x: -x),
     "Floor": _rounding(_floor),
     "Ceil": _rounding(_ceil),
@@ -431,16 +326,6 @@ _RULES: dict[str, Rule] = {
     "And": _elementwise(lambda x, y: x * y),
     "Or": _elementwise(lambda x, y: x + y - x * y),
     "Where": _where,
-    "Identity": lambda _, x: x,
-    "Gather": _gather,
-    "Slice": _slice,
-    "Concat": _concat,
-    "OneHot": _one_hot,
-    "Pad": _pad,
-    "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze,
-    "Reshape": _reshape,
-    "Transpose": _transpose,
     "ReduceProd": _reduction(lambda *elements: sympy.expand(sympy.prod(elements))),
     "ReduceSum": _reduction(lambda *elements: sympy.expand(sum(elements))),
     "ReduceMax": _reduction(_most),

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import onnx
 import sympy
 
-from byoc.frontends.onnx.shape_values import ShapeValue, root_of_square
+from byoc.frontends.onnx.shape_elements import ShapeValue
+from byoc.frontends.onnx.shape_values import root_of_square
 
 
 def sides_of_square(

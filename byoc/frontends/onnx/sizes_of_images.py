@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.honoured import SCALED_RESIZE
-from byoc.frontends.onnx.shape_values import ShapeValue
+from byoc.frontends.onnx.shape_elements import ShapeValue
 from byoc.frontends.onnx.tangled_extents import numbers_as_symbols
 from byoc.ir.dataflow import dtype_of, shape_of
 from codegen_cc.dim import at_most, normal

@@ -31,12 +31,8 @@ from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, rows_or_elements, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed, squeezed_to_one
 from byoc.frontends.onnx.paired_axes import least_of_data, note_paired
-from byoc.frontends.onnx.shape_values import (
-    MAX_ELEMENTS,
-    ShapeValue,
-    constant_value,
-    results_of,
-)
+from byoc.frontends.onnx.shape_elements import MAX_ELEMENTS, ShapeValue, constant_value
+from byoc.frontends.onnx.shape_values import results_of
 from byoc.frontends.onnx.sides_of_square import sides_of_square
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined, wrapped

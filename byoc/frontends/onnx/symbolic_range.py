@@ -8,7 +8,7 @@ import sympy
 from tvm import relax
 
 from byoc.frontends.onnx.learned_axes import Steps, Unequal
-from byoc.frontends.onnx.shape_values import ShapeValue
+from byoc.frontends.onnx.shape_elements import ShapeValue
 from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
 from byoc.ir.dataflow import op_name, scalar_of, shape_of
 from codegen_cc.dim import above_zero, at_most, ceil_div, is_static, normal, product

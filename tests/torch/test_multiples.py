@@ -128,3 +128,23 @@ def test_windows_of_an_open_image(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(model(x.numpy())), Windows()(x), **CLOSE)
         with pytest.raises(InputError, match="it needs x_2 % 4 == 0, where x_2 = 6"):
             model(torch.randn(1, 8, 6, 8).numpy())
+
+
+@torch.no_grad()
+def test_multiples_that_users_declare(tmp_path: Path) -> None:
+    """They are called as they were declared; the first half of 224 rows would be none."""
+    module, path = Unet().eval(), tmp_path / "declared.so"
+    height, width = 32 * Dim("h", max=10), 32 * Dim("w") + 16
+    axes = ({0: Dim("n"), 2: height, 3: width},)
+    example = (torch.randn(2, 3, 224, 112),)
+    done = byoc.compile(module, path, example_inputs=example, dynamic_shapes=axes, verify=True)
+    assert done.report.left == () and len(done.report.regions) == 1
+    assert [i.shape for i in done.metadata.inputs] == [("n", 3, "32*h", "32*w+16")]
+    with byoc.load(path) as model:
+        for shape in ((1, 3, 96, 48), (3, 3, 64, 80)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x), **CLOSE)
+        with pytest.raises(InputError, match=r"axis 2 is 112 and must be 32\*h, such as 96 or 128"):
+            model(torch.randn(1, 3, 112, 48).numpy())
+        with pytest.raises(InputError, match="h is 11 and must be 10 or less"):
+            model(torch.randn(1, 3, 352, 48).numpy())

@@ -90,10 +90,19 @@ def symbol_names(
         value = node.meta.get("val")
         pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes or ())
         for axis, dim in pairs:
-            name = getattr(dim, "__name__", None)
-            if name is None or not isinstance(value, torch.Tensor):
+            if not isinstance(dim, Dim) or not isinstance(value, torch.Tensor):
                 continue
-            size = value.shape[axis]
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                names[str(size.node.expr)] = name
+            if isinstance(size := value.shape[axis], torch.SymInt):
+                names |= _named(size.node.expr, dim)
     return names
+
+
+def _named(size: Any, dim: Dim) -> dict[str, str]:
+    """What a declared size calls the symbol that it is, or that it is computed of: the ``h`` of
+    ``32 * h``. Nothing where the tracer found it to be another size than was declared."""
+    root = dim.root if isinstance(dim, _DerivedDim) else dim
+    if len(size.free_symbols) != 1:
+        return {}
+    (symbol,) = size.free_symbols
+    declared = dim.fn(symbol) if isinstance(dim, _DerivedDim) else symbol
+    return {str(symbol): root.__name__} if size == declared else {}

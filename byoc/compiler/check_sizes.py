@@ -9,6 +9,7 @@ padded to 128 has that length. So ``main`` begins with
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
@@ -40,7 +41,7 @@ def check_sizes(mod: tvm.IRModule, metadata: Metadata) -> tvm.IRModule:
     """Add the questions that sizes of inputs answer; the module is not changed.
 
     Regions ask nothing: ``main`` calls them, or ``byoc.load``, which has asked. Conditions with
-    roots are left to that: types of Relax cannot say them.
+    roots are left to that, as types of Relax cannot say them, and roundings deep within others.
     """
     main = mod["main"]
     blocks = list(main.body.blocks)
@@ -73,12 +74,17 @@ def _needs(metadata: Metadata) -> Iterator[str]:
     yield from metadata.conditions
 
 
+#: Most roundings within one another: each is written with two copies of its number and more.
+_NESTED = 3
+
+
 class _Unwritable(Exception):
     """A root, or a power of something unknown, for which Relax has no operator."""
 
 
 class _Question(ConditionText[Expr]):
-    """Writes a condition on symbols as an expression; None where one is unknown, and of roots.
+    """Writes a condition on symbols as an expression; None where one is unknown, of roots, and of
+    what would be too long.
 
     Quotients by 0 tell nothing, and a condition with one holds, as for ``byoc.load``.
     """
@@ -89,6 +95,8 @@ class _Question(ConditionText[Expr]):
 
     def asked(self, text: str) -> Expr | None:
         """Whether a condition holds, as a truth of TIR."""
+        if _nested(ast.parse(text)) > _NESTED:
+            return None
         try:
             holds = self.read(text)
         except (KeyError, _Unwritable):
@@ -147,6 +155,12 @@ class _Question(ConditionText[Expr]):
         if name not in _ROUNDINGS:
             raise _Unwritable(name)
         return number if _dtype(number) == "int64" else _ROUNDINGS[name](number)
+
+
+def _nested(tree: ast.AST) -> int:
+    """How many roundings stand within one another."""
+    inner = max(map(_nested, ast.iter_child_nodes(tree)), default=0)
+    return inner + (isinstance(tree, ast.Call) and getattr(tree.func, "id", None) in _ROUNDINGS)
 
 
 def _dtype(number: Expr) -> str:

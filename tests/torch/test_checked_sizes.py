@@ -13,7 +13,7 @@ from torch import nn
 from tvm import relax, tirx
 
 import byoc
-from byoc.compiler.check_sizes import check_sizes
+from byoc.compiler.check_sizes import _Question, check_sizes
 from byoc.deploy.conditions import condition
 from byoc.deploy.metadata import Metadata, SymbolRange
 from byoc.ir.walk import bindings_of
@@ -133,3 +133,12 @@ def test_a_condition_says_the_same(text: str) -> None:
         assert holds == (unasked or condition(text).holds(sizes)), sizes
         answers.add(holds)
     assert len(answers) == 2 - unasked
+
+
+def test_roundings_within_one_another_are_left_to_load() -> None:
+    """Each is written with two copies of its number: twelve would never be done compiling."""
+    text = "n"
+    asked = _Question({"n": tirx.Var("n", "int64")}).asked
+    for depth in range(1, 13):
+        text = f"ceil({text} / 2 + 1.0)"
+        assert (asked(f"{text} >= 3") is None) == (depth > 3), depth

@@ -47,6 +47,38 @@ def test_rounded_sizes(tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
 
 
+class _Frames(torch.nn.Module):
+    """Steps that are padded to whole frames, as EnCodec's convolutions are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for stride in (2, 1, 5, 1, 3):
+            count = x.shape[1]
+            frames = math.ceil((count - stride) / stride + 1)
+            extra = frames * stride - count
+            if extra > 4:
+                extra = 0
+            x = F.pad(x, (0, extra)).reshape(2, -1, stride).tanh().sum(2)
+        return x
+
+
+@torch.no_grad()
+def test_frames_of_frames(tmp_path: Path) -> None:
+    """Whole numbers beside a quotient by 5; conditions of many roundings are quick to write."""
+    library, example = tmp_path / "frames.so", torch.randn(2, 47)
+    compiled = byoc.compile(
+        _Frames().eval(),
+        library,
+        example_inputs=(example,),
+        dynamic_shapes=({1: AUTO},),
+        min_bytes=0,
+    )
+    assert len(compiled.report.regions) == 1 and compiled.report.left == ()
+    with byoc.load(library) as model:
+        for n in (47, 60, 61, 62, 71, 99, 150):
+            x = torch.randn(2, n)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), _Frames()(x))
+
+
 class _Inexact(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[:, : math.ceil(x.shape[1] * 0.7)] * 2

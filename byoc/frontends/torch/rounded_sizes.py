@@ -2,7 +2,7 @@
 
 Python computes in 53 bits, which hold sums and products of sizes with small fractions of powers of
 2 as they are. One quotient after these is rounded, of sizes below 2**30 never to a whole number
-that it is not: rounding it gives what exact arithmetic gives.
+that it is not: rounding it gives what exact arithmetic gives, also with whole numbers added.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ def _times(quotient: tuple[Dim, int] | None, factor: Fraction | None) -> tuple[D
 
 
 def _sum(parts: Sequence[tuple[Dim, int] | None]) -> tuple[Dim, int] | None:
-    known = [part for part in parts if part is not None and _is_exact(part[1])]
-    if len(known) < len(parts):
+    """A sum; of a quotient that floats rounded and whole numbers, ``n / 5 + 1``, alone: it is whole
+    where the quotient is, and floats hold that as it is."""
+    known = [part for part in parts if part is not None]
+    rounded = [part for part in known if not _is_exact(part[1])]
+    whole = [part for part in known if part[1] == 1]
+    if len(known) < len(parts) or (rounded and len(whole) + 1 < len(known)):
         return None
     below = max(part[1] for part in known)
     return sum(part[0] * (below // part[1]) for part in known), below

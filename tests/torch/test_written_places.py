@@ -120,3 +120,28 @@ def test_slice_from_before_the_beginning(count: int, tmp_path: Path) -> None:
     x = torch.randn(count, 4)
     (found,) = byoc.load(path).run({"x": x.numpy()}).values()
     torch.testing.assert_close(torch.from_numpy(found), Before()(x))
+
+
+class Cached(nn.Module):
+    """A slice that begins where an element says, as caches of a fixed size are written."""
+
+    def forward(self, cache: torch.Tensor, new: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        cache, place = cache.clone(), at[0]
+        cache[:, place : place + new.shape[1]] = new
+        return cache * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_slices_that_begin_at_an_element(tmp_path: Path, dtype: torch.dtype) -> None:
+    cache, new = torch.randn(2, 16, 4), torch.randn(2, 3, 4)
+    module, path = Cached().eval(), tmp_path / "net.so"
+    given = (cache, new, torch.tensor([5], dtype=dtype))
+    report = byoc.compile(module, path, example_inputs=given, min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(path)
+    for place in (0, 5, 13):
+        at = torch.tensor([place], dtype=dtype)
+        found = torch.from_numpy(library(cache.numpy(), new.numpy(), at.numpy()))
+        torch.testing.assert_close(found, module(cache, new, at))
+    with pytest.raises(byoc.RunError):
+        library(cache.numpy(), new.numpy(), torch.tensor([14], dtype=dtype).numpy())

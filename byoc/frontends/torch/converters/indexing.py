@@ -31,6 +31,20 @@ def from_start(g: Graph, places: Value, extent: object) -> relax.Expr:
     return g.emit(op.where(op.less(tensor, g.tensor(0, dtype)), beyond, tensor))
 
 
+def slice_places(g: Graph, begin: Value, extent: object, count: Value, step: int) -> relax.Expr:
+    """The places of a slice that begins at a size, or at an element, which may be counted from the
+    end, as int64. A call that makes the axis too short for them is refused."""
+    if isinstance(begin, relax.Expr) and isinstance(begin.ty, relax.TensorType):
+        first = from_start(g, g.tensor(begin, "int64"), extent)
+    else:
+        first = size_tensor(g.builder, begin, "int64")
+    if isinstance(count, int):
+        behind = g.tensor(torch.arange(count) * step)
+    else:
+        behind = g.emit(op.arange(0, count * step, step, "int64"))
+    return g.emit(op.add(first, behind))
+
+
 def index_select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
     """Slices of an axis by their places."""
     tensor = g.tensor(x)

@@ -9,6 +9,7 @@ import torch
 from tvm import relax, tirx
 
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
+from byoc.frontends.torch.converters.indexing import slice_places
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import is_kernel_float
@@ -98,8 +99,8 @@ def slice_(
         is_open = not is_static(relax_dims([extent]))
         if is_open and relax_dims([from_start(end, extent)]) == relax_dims([taken]):
             begin = 0
-    if isinstance(taken, int) and step == 1 and not _is_inside(begin):
-        return _counted_from_end(g, tensor, axis, begin, taken)
+    if is_element(begin) or (isinstance(taken, int) and step == 1 and not _is_inside(begin)):
+        return op.take(tensor, slice_places(g, begin, extent, taken, step), axis)
     return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
 
 
@@ -127,17 +128,6 @@ def select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
 def _is_inside(begin: Value) -> bool:
     """Whether a slice begins in its axis, however short a call makes that."""
     return isinstance(begin, int) or at_most(0, relax_dims([begin])[0]) is True
-
-
-def _counted_from_end(
-    g: Graph, tensor: relax.Expr, axis: int, begin: Value, count: int
-) -> relax.Expr:
-    """So many slices from a place on that is counted from the end of an axis of unknown extent.
-
-    Each is looked up by its place: a call that makes the axis too short is refused.
-    """
-    places = op.add(size_tensor(g.builder, begin, "int64"), g.tensor(torch.arange(count)))
-    return op.take(tensor, g.emit(places), axis)
 
 
 def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:

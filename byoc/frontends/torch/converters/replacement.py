@@ -6,6 +6,7 @@ import torch
 from tvm import relax
 
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
+from byoc.frontends.torch.converters.indexing import index_put, slice_places
 from byoc.frontends.torch.converters.movement import from_start, is_element, part_of
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
@@ -27,6 +28,9 @@ def slice_scatter(
     axis = dim % tensor.ty.ndim
     extent, count = tensor.ty.shape.values[axis], source.ty.shape.values[axis]
     begin = from_start(0 if start is None else start, extent)
+    if is_element(begin):
+        places = slice_places(g, begin, extent, getattr(count, "value", count), step)
+        return index_put(g, tensor, [*[None] * axis, places], source)
     if step == 1:
         return _replaced(g, tensor, source, axis, begin)
     known = [getattr(size, "value", None) for size in (extent, count)]

@@ -73,3 +73,12 @@ def test_a_shape_that_a_file_claims_makes_no_difference(tmp_path: Path) -> None:
     byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     feeds = {"x": np.zeros((1, 3, 40, 40), np.float32)}
     assert byoc.load(tmp_path / "m.so").run(feeds)["width"] == 26
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 1e30])
+def test_scales_without_a_size_are_refused_by_node(scale: float, tmp_path: Path) -> None:
+    model = resized((40, 40), (26, 26), 13)
+    (scales,) = (t for t in model.graph.initializer if t.name == "scales")
+    scales.CopyFrom(numpy_helper.from_array(np.float32([1, 1, scale, scale]), "scales"))
+    with pytest.raises(byoc.ByocError, match=r"operator Resize \(node"):
+        byoc.compile(model, tmp_path / "m.so")

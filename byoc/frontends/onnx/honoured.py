@@ -33,7 +33,7 @@ INFERENCE_ERRS = {
     "MaxPool": "ceil_mode",
 }
 
-#: Operators with whose scales it errs by one pixel: it rounds less than ONNX Runtime does.
+#: What resizes images. With scales inference errs by one pixel: it rounds less than ONNX Runtime.
 RESIZES = ("Resize", "Upsample")
 
 #: How many numbers attributes of operators with windows have for each axis of an image.

@@ -60,21 +60,26 @@ def _correct_image(
     known: Mapping[str, onnx.TypeProto],
     constant: Callable[[str], np.ndarray | None],
 ) -> None:
-    """Give what constant scales make of known extents the extents that they make."""
+    """Give what constant scales make of known extents the extents that they make, where inference
+    is one pixel off: scales that are no numbers, or beyond all sizes, are refused with their node.
+    """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
         return
     place = 2 if len(node.input) > 2 else 1
     scales = constant(node.input[place]) if len(node.input) > place else None
     image = extents_of(known.get(node.input[0]))
-    if scales is None or image is None or any(node.input[3:]):
+    if scales is None or image is None or any(node.input[3:]) or not np.isfinite(scales).all():
         return
     axes = attributes.get("axes", range(len(image)))
     for type_ in types.values():
         for axis, scale in zip(axes, scales.reshape(-1), strict=False):
             dim = type_.tensor_type.shape.dim[axis]
-            if image[axis] is not None and dim.HasField("dim_value"):
-                dim.dim_value = scaled_extent(image[axis], scale)
+            if image[axis] is None or not dim.HasField("dim_value"):
+                continue
+            made = scaled_extent(image[axis], scale)
+            if abs(made - dim.dim_value) == 1:
+                dim.dim_value = made
 
 
 def extents_of(type_: onnx.TypeProto | None) -> list[int | None] | None:

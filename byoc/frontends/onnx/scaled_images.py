@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from byoc.frontends.onnx.graph_names import FreshNames, known_as, makers, replace_nodes
-from byoc.frontends.onnx.honoured import ONNX_DOMAINS, OWN, SCALED_RESIZE
+from byoc.frontends.onnx.honoured import ONNX_DOMAINS, OWN, RESIZES, SCALED_RESIZE
 from byoc.frontends.onnx.loose_models import opsets_of
 
 #: What operators of before opset 11, without attributes for it, do.
@@ -35,7 +35,7 @@ _CROPS = b"tf_crop_and_resize"
 def separate_scales(model: onnx.ModelProto) -> None:
     """Write such nodes of a model's graph with the sizes that they lead to, in place."""
     graph = model.graph
-    if not any(node.op_type in ("Resize", "Upsample") for node in graph.node):
+    if not any(node.op_type in RESIZES for node in graph.node):
         return
     writer = _Writer(graph, max(opsets_of(model), default=0))
     replace_nodes(graph, [made for node in graph.node for made in writer.written(node)])
@@ -50,7 +50,7 @@ class _Writer:
 
     def written(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The node itself, or nodes in its place."""
-        if node.op_type not in ("Resize", "Upsample") or node.domain not in ONNX_DOMAINS:
+        if node.op_type not in RESIZES or node.domain not in ONNX_DOMAINS:
             return [node]
         old = node.op_type == "Upsample" or self._opset < _FIRST_WITH_MODES
         place, attributes = 1 if old else 2, {a.name: a for a in node.attribute}

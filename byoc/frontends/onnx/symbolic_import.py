@@ -28,6 +28,7 @@ from byoc.frontends.onnx.fitting_extents import (
     require_equal,
 )
 from byoc.frontends.onnx.graph_names import subgraphs
+from byoc.frontends.onnx.honoured import RESIZES
 from byoc.frontends.onnx.learned_axes import Unequal, rows_or_elements, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed, squeezed_to_one
 from byoc.frontends.onnx.paired_axes import least_of_data, note_paired
@@ -172,7 +173,7 @@ class SymbolicImporter(CheckedImporter):
     def convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        if self._variables and op_name in ("Resize", "Upsample") and is_symbolic_image(inputs):
+        if self._variables and op_name in RESIZES and is_symbolic_image(inputs):
             convert = partial(resized_image, extent_of=self._extent, unequal=self.unequal)
             return self.bb.normalize(self.honouring(convert, op_name, inputs, attrs, opset))
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):

@@ -15,6 +15,20 @@ from byoc.errors import UnsupportedForm
 AUTO = torch.export.Dim.AUTO
 
 
+def _compiled(module: torch.nn.Module, length: int, folder: Path) -> byoc.Model:
+    """The library of two rows of any length, which is one region and nothing else."""
+    library, example = folder / "rows.so", torch.randn(2, length)
+    compiled = byoc.compile(
+        module.eval(),
+        library,
+        example_inputs=(example,),
+        dynamic_shapes=({1: AUTO},),
+        min_bytes=0,
+    )
+    assert len(compiled.report.regions) == 1 and compiled.report.left == ()
+    return byoc.load(library)
+
+
 class _Rounded(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         n = x.shape[1]
@@ -30,16 +44,7 @@ class _Rounded(torch.nn.Module):
 
 @torch.no_grad()
 def test_rounded_sizes(tmp_path: Path) -> None:
-    library, example = tmp_path / "rounded.so", torch.randn(2, 14)
-    compiled = byoc.compile(
-        _Rounded().eval(),
-        library,
-        example_inputs=(example,),
-        dynamic_shapes=({1: AUTO},),
-        min_bytes=0,
-    )
-    assert len(compiled.report.regions) == 1 and compiled.report.left == ()
-    with byoc.load(library) as model:
+    with _compiled(_Rounded(), 14, tmp_path) as model:
         for n in (14, 3, 4, 5, 9, 12, 25, 64):
             x = torch.randn(2, n)
             found = model.run({"x": x.numpy()})
@@ -64,16 +69,7 @@ class _Frames(torch.nn.Module):
 @torch.no_grad()
 def test_frames_of_frames(tmp_path: Path) -> None:
     """Whole numbers beside a quotient by 5; conditions of many roundings are quick to write."""
-    library, example = tmp_path / "frames.so", torch.randn(2, 47)
-    compiled = byoc.compile(
-        _Frames().eval(),
-        library,
-        example_inputs=(example,),
-        dynamic_shapes=({1: AUTO},),
-        min_bytes=0,
-    )
-    assert len(compiled.report.regions) == 1 and compiled.report.left == ()
-    with byoc.load(library) as model:
+    with _compiled(_Frames(), 47, tmp_path) as model:
         for n in (47, 60, 61, 62, 71, 99, 150):
             x = torch.randn(2, n)
             torch.testing.assert_close(torch.from_numpy(model(x.numpy())), _Frames()(x))

@@ -31,10 +31,15 @@ def from_start(g: Graph, places: Value, extent: object) -> relax.Expr:
     return g.emit(op.where(op.less(tensor, g.tensor(0, dtype)), beyond, tensor))
 
 
+def is_element(index: Value) -> bool:
+    """Whether a place is read from a tensor, and may be counted from the end."""
+    return isinstance(index, relax.Expr) and isinstance(index.ty, relax.TensorType)
+
+
 def slice_places(g: Graph, begin: Value, extent: object, count: Value, step: int) -> relax.Expr:
     """The places of a slice that begins at a size, or at an element, which may be counted from the
     end, as int64. A call that makes the axis too short for them is refused."""
-    if isinstance(begin, relax.Expr) and isinstance(begin.ty, relax.TensorType):
+    if is_element(begin):
         first = from_start(g, g.tensor(begin, "int64"), extent)
     else:
         first = size_tensor(g.builder, begin, "int64")

@@ -9,7 +9,7 @@ import torch
 from tvm import relax, tirx
 
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
-from byoc.frontends.torch.converters.indexing import slice_places
+from byoc.frontends.torch.converters.indexing import is_element, slice_places
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import is_kernel_float
@@ -102,11 +102,6 @@ def slice_(
     if is_element(begin) or (isinstance(taken, int) and step == 1 and not _is_inside(begin)):
         return op.take(tensor, slice_places(g, begin, extent, taken, step), axis)
     return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
-
-
-def is_element(index: Value) -> bool:
-    """Whether a place is read from a tensor, and may be counted from the end."""
-    return isinstance(index, relax.Expr) and isinstance(index.ty, relax.TensorType)
 
 
 def from_start(place: Value, extent: relax.Expr) -> Value:

@@ -6,8 +6,8 @@ import torch
 from tvm import relax
 
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
-from byoc.frontends.torch.converters.indexing import index_put, slice_places
-from byoc.frontends.torch.converters.movement import from_start, is_element, part_of
+from byoc.frontends.torch.converters.indexing import index_put, is_element, slice_places
+from byoc.frontends.torch.converters.movement import from_start, part_of
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 

@@ -8,6 +8,7 @@
 ``KernelLibrary`` itself, as the built-in one does.
 """
 
+from codegen_cc.custom import Custom
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import LIBRARY_ABI, KernelLibrary, Link, Threads
 from codegen_cc.libraries.kernel import Kernel
@@ -21,6 +22,7 @@ from codegen_cc.region.graph import RegionNode
 
 __all__ = [
     "LIBRARY_ABI",
+    "Custom",
     "Facts",
     "Kernel",
     "KernelLibrary",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from codegen_cc.custom import Custom
 from codegen_cc.dim import Dim
 from codegen_cc.errors import LibraryError
 
@@ -127,6 +128,7 @@ class Operator:
     ``rests(node)`` extents that are below 0 where the operands are too small, ``differences(node)``
     what is 0 where sizes fit.
     ``samples()`` are nodes that libraries are asked about.
+    ``custom`` is there for operators that Relax does not have: what models call them.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Operator:
     facts: Facts = Facts()
     kernels: Kernels | None = None
     samples: Callable[[], Iterable[Any]] = tuple
+    custom: Custom | None = None
 
     def is_role(self, name: str) -> bool:
         """Whether a name is that of an operand."""
@@ -169,6 +172,8 @@ def register(operator: Operator, owner: str = _OURS) -> None:
     Raises ``LibraryError`` for a name that is no C identifier or belongs to somebody else.
     """
     who = f"library {owner}, operator {operator.name!r}"
+    if operator.custom is not None:
+        operator = _with_custom(operator, who)
     if owner != _OURS:
         _load()
         names = (operator.name, *operator.roles, *operator.results, *operator.attributes)
@@ -190,6 +195,35 @@ def register(operator: Operator, owner: str = _OURS) -> None:
     _owners[operator.name] = owner
 
 
+def _with_custom(operator: Operator, who: str) -> Operator:
+    """An operator with the attributes that models give it. Raises ``LibraryError``."""
+    custom = operator.custom
+    custom.check(who)
+    for other in _known.values():
+        twice = set(other.custom.names if other.custom else ()) & set(custom.names)
+        if twice and other.name != operator.name:
+            raise LibraryError(
+                f"{who}: {min(twice)!r} is operator {other.name!r} already; choose another name"
+            )
+    missing = [name for name in operator.attributes if name not in custom.attributes]
+    if missing:
+        raise LibraryError(
+            f"{who}: attributes of custom lack {missing[0]!r}; give its type or usual value"
+        )
+    told = {name: f"usually {usual}" for name, usual in custom.attributes.items()}
+    return replace(operator, attributes={**told, **operator.attributes})
+
+
+def custom_operators() -> list[Operator]:
+    """The operators that models call by names of users' own."""
+    return [operator for operator in _known.values() if operator.custom is not None]
+
+
+def custom_operator(name: str) -> Operator | None:
+    """The operator that models call by a name, ``domain::Name``; None where nobody brought one."""
+    return next((each for each in custom_operators() if name in each.custom.names), None)
+
+
 def known_operators() -> dict[str, Operator]:
     """All operators by name: ours, then those that users registered."""
     _load()
@@ -200,6 +234,11 @@ def is_operator(name: str) -> bool:
     """Whether there is an operator of that name."""
     _load()
     return name in _known
+
+
+def owner_of(name: str) -> str:
+    """The kernel library that brought an operator; empty for ours."""
+    return _owners[name]
 
 
 def operator_of(name: str) -> Operator:

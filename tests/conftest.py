@@ -18,6 +18,8 @@ import onnx
 import pytest
 
 from byoc.frontends.onnx.measured_model import draw_inputs
+from byoc.patterns import registry as builders
+from codegen_cc import operator
 from codegen_cc.libraries import registry
 from models.bert import bert
 from models.convnext import convnext
@@ -47,6 +49,18 @@ def forget_libraries() -> Iterator[None]:
     yield
     registry._loaded.clear()
     registry._loaded.update(before)
+
+
+@pytest.fixture
+def forget_operators() -> Iterator[None]:
+    """Libraries of one test, their operators and builders are unknown to the next."""
+    operator.known_operators()
+    stores = (registry._loaded, operator._known, operator._owners, builders._ENTRIES)
+    copies = [dict(store) for store in stores]
+    yield
+    for store, copy in zip(stores, copies, strict=True):
+        store.clear()
+        store.update(copy)
 
 
 # Whoever is started in the background of a script is told to ignore interrupts, and would tell so

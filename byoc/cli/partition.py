@@ -48,7 +48,10 @@ def partition_verb(
         import_without_torch("tvm")
         from byoc.compiler.partition import partition_with_report
         from byoc.frontends import import_model
+        from byoc.tuning.choice import select
 
+        # Before the model is read, which may call operators that a library brings.
+        select(rules.partition["libraries"])
         imported = import_model(
             model, input_shapes, rules.allow_wrong, Stages(show), fixed_inputs=fixed_inputs
         )

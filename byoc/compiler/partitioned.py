@@ -24,13 +24,16 @@ from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
 from byoc.frontends import GivenModel, Imported, import_model
+from byoc.ir.custom import NAME as CUSTOM
 from byoc.partition import partition
 from byoc.partition.expose import Expose
 from byoc.partition.sizes_of_nothing import least_size
 from byoc.report import Report
 from byoc.stages import Stages
 from byoc.version import __version__
+from codegen_cc.libraries import Selection
 from codegen_cc.link.foreign_kernels import kernel_archive, need_building
+from codegen_cc.operator import owner_of
 from codegen_cc.target import X86_64_LEVELS, Target
 
 Made = TypeVar("Made")
@@ -113,6 +116,7 @@ def partition_imported(
             rules = with_times(rules, database, threads or 1)
     with stages("partition", PartitionError):
         module, report = partition(imported.module, rules, request.dump_ir, expose)
+        _require_kernels(report, rules.libraries)
         report = replace(report, axes=imported.axes)
         module = mark_states(module, growing_states(imported), placed_states(imported))
         require_empty(module, imported.states)
@@ -140,6 +144,19 @@ def partition_imported(
         labelled=imported.labelled,
     )
     return Partitioned(mark_replaced(module, metadata), report, metadata, entry)
+
+
+def _require_kernels(report: Report, libraries: Selection) -> None:
+    """Raise ``CompileError`` for an operator of a user's library that no library takes: TVM has no
+    code for it."""
+    for entry in report.left:
+        if not entry.op.startswith(CUSTOM):
+            continue
+        owner = owner_of(entry.op.removeprefix(CUSTOM).strip("()"))
+        why = f"{entry.reason}; extend a kernel of library {owner}"
+        if owner not in (found.name for found in libraries.all):
+            why = f"library {owner} has it and is not asked; need --library {owner},builtin"
+        raise CompileError(f"no kernel computes {entry.name} ({entry.shapes}): {why}")
 
 
 def build_kernels(target: Target, stages: Stages) -> None:

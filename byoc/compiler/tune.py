@@ -55,23 +55,20 @@ def tune(
 
     Raises ``ByocError``. Batches of layers that were done by then are in the database.
     """
-    if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
-        raise TuningError(f"threads is of type {type(threads).__name__}; need a list of numbers")
-    counts = sorted({as_whole(n, "threads", TuningError, 1, MAX_THREADS) for n in threads})
-    if not counts:
-        raise TuningError("threads is empty; need at least one number")
+    counts = _thread_counts(threads)
     Target.parse(target)
     rounds = as_whole(rounds, "rounds", TuningError, 1, sys.maxsize)
     if devices is None:
         choose_cores(counts[-1])
     wanted, path = Precision.of(precision), database_path(db)
     require_writable(path)
-    progress("importing the model", 0, 1)
-    imported = import_model(model, input_shapes, allow_wrong, sized=True, fixed_inputs=fixed_inputs)
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)
+    # Before the model is read, which may call operators that a library brings.
     rules = Rules(libraries=select(libraries, exact=exact), precision=wanted)
+    progress("importing the model", 0, 1)
+    imported = import_model(model, input_shapes, allow_wrong, sized=True, fixed_inputs=fixed_inputs)
     progress("partitioning", 0, 1)
     module, _ = partition(imported.module, rules)
     tuned = tune_partitioned(
@@ -87,6 +84,16 @@ def tune(
         progress,
     )
     return replace(tuned, absent=absent)
+
+
+def _thread_counts(threads: Sequence[int]) -> list[int]:
+    """Numbers of threads, each once. Raises ``TuningError``."""
+    if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
+        raise TuningError(f"threads is of type {type(threads).__name__}; need a list of numbers")
+    counts = sorted({as_whole(n, "threads", TuningError, 1, MAX_THREADS) for n in threads})
+    if not counts:
+        raise TuningError("threads is empty; need at least one number")
+    return counts
 
 
 def time_missing(

@@ -74,6 +74,8 @@ def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> st
     """None if the nodes are worth a call, or TVM would not compute them right, else the reason."""
     if any(may_reduce_nothing(node) or not _is_as_tvm(node) for node in nodes):
         return None
+    if any(operator_of(node.op).custom is not None for node in nodes):
+        return None
     macs = sum(at_unit(node.macs) for node in nodes)
     computed = computed_bytes(nodes)
     if macs > 0 or computed >= min_bytes:

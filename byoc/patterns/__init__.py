@@ -10,6 +10,7 @@ from __future__ import annotations
 from byoc.patterns.composites import Group, find_groups
 from byoc.patterns.contraction import CONTRACTION_ROWS
 from byoc.patterns.coupling import COUPLING_ROWS
+from byoc.patterns.custom import CUSTOM_ROWS
 from byoc.patterns.elementwise import BINARY_ROWS
 from byoc.patterns.fourier import FOURIER_ROWS
 from byoc.patterns.idioms import IDIOM_KINDS, Idiom, find_idioms
@@ -47,6 +48,7 @@ ROWS: tuple[Row, ...] = (
     *TREES_ROWS,
     *FOURIER_ROWS,
     *COUPLING_ROWS,
+    *CUSTOM_ROWS,
 )
 
 TABLE: dict[str, Row] = {row.root: row for row in ROWS}

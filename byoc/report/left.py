@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from byoc.ir.custom import NAME as CUSTOM
+from byoc.ir.custom import record_of
 from byoc.ir.dataflow import describe, dtype_of, op_name, shape_of
 from byoc.ir.origin import origin_of
 from byoc.patterns.unmatched import has_pattern, reason_of, tensors_of
@@ -96,6 +98,8 @@ def name_of(call: relax.Call) -> str:
     name = op_name(call) or type(call.op).__name__
     if name == "relax.call_tir" and isinstance(call.args[0], tvm.ir.GlobalVar):
         return f"{name}({call.args[0].name_hint})"
+    if name == CUSTOM:
+        return f"{name}({record_of(call).name})"
     return name
 
 

@@ -24,6 +24,7 @@ from byoc.frontends.onnx.batch_statistics import write_batch_statistics
 from byoc.frontends.onnx.collected_sequences import collect_sequences
 from byoc.frontends.onnx.counted_once import count_once
 from byoc.frontends.onnx.counted_slices import index_by_rounds
+from byoc.frontends.onnx.custom_operators import declare_custom
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, fix_inputs, given_values
@@ -88,6 +89,7 @@ def prepare_apart(
     A file must not change, a model in memory must stay, until the result was imported.
     """
     shapes, fixed = given_shapes(input_shapes), given_values(fixed_inputs)
+    declare_custom()
     loaded = read(model)
     dense_weights(loaded.model)
     widen_narrow_constants(loaded.model)

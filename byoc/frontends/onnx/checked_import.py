@@ -33,6 +33,7 @@ from byoc.frontends.onnx.check_quantised import quantisation_problem
 from byoc.frontends.onnx.converters import CONVERTERS, convert
 from byoc.frontends.onnx.converters.node import Node
 from byoc.frontends.onnx.converters.shapes import with_shape_as_input
+from byoc.frontends.onnx.custom_operators import converted, record_for
 from byoc.frontends.onnx.described import (
     dtype_and_shape,
     form_operand,
@@ -58,6 +59,7 @@ from byoc.frontends.onnx.refusals import Refusals, node_name
 from byoc.frontends.onnx.weights_apart import outline
 from byoc.frontends.onnx.wrong_forms import Form, wrong_forms
 from byoc.ir.dataflow import array_of
+from codegen_cc.operator import Operator
 
 
 class _ReadAttributes(dict):
@@ -118,17 +120,33 @@ class CheckedImporter(ONNXGraphImporter):
         self.in_branch = False
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        others = [node for node in graph.node if node.op_type not in CONVERTERS]
+        others = [
+            node
+            for node in graph.node
+            if node.op_type not in CONVERTERS and record_for(node) is None
+        ]
         super()._check_for_unsupported_ops(SimpleNamespace(node=others))
 
     def convert_node(self, node: onnx.NodeProto) -> None:
         """Convert a node of the graph itself, and check it."""
         self._begin(node)
-        # TVM's loop, one node at a time: it converts all that it is given.
         with self._shapes_as_tensors(node):
-            ONNXGraphImporter._construct_nodes(self, SimpleNamespace(node=[node]))
+            if (record := record_for(node)) is not None:
+                self._convert_custom(node, record)
+            else:
+                # TVM's loop, one node at a time: it converts all that it is given.
+                ONNXGraphImporter._construct_nodes(self, SimpleNamespace(node=[node]))
         for name in filter(None, node.output):
             self._check_result(node, name, self._nodes.get(name))
+
+    def _convert_custom(self, node: onnx.NodeProto, record: Operator) -> None:
+        """Convert a node whose operator a user's kernel library brings."""
+        self._parse_value_proto(node)
+        operands = [self._nodes[name] if name else None for name in node.input]
+        made = self.bb.emit(converted(node, record, operands))
+        for place, name in enumerate(node.output):
+            several = len(record.results) > 1
+            self._nodes[name] = self.bb.emit(relax.TupleGetItem(made, place)) if several else made
 
     @contextmanager
     def _shapes_as_tensors(self, node: onnx.NodeProto) -> Iterator[None]:
@@ -210,7 +228,7 @@ class CheckedImporter(ONNXGraphImporter):
         """Note the node at work; refuse what its schema does not know."""
         self._node = node
         if node.domain not in ONNX_DOMAINS:
-            if node.op_type not in OTHER_DOMAINS.get(node.domain, ()):
+            if record_for(node) is None and node.op_type not in OTHER_DOMAINS.get(node.domain, ()):
                 self.refusals.refuse(node, f"of domain {node.domain!r}; need ONNX's own operator")
             return
         if node.op_type in ONLY_OF_OTHER_DOMAINS:

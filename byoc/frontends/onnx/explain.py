@@ -120,7 +120,7 @@ def _remedy(domain: str, operator: str, opset: int) -> str:
     if domain not in ONNX_DOMAINS:
         return (
             "export the model with ONNX's own operators, or with functions in the file that say"
-            " what others compute"
+            " what others compute, or bring a kernel for it (docs/my_library.md)"
         )
     if _TEXTS.search(operator):
         return "do with texts what it does before the network"

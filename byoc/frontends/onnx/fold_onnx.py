@@ -36,6 +36,7 @@ from onnx.reference import ReferenceEvaluator
 from byoc.errors import ModelError
 from byoc.frontends.onnx.bodies.own_types import types_of_own
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.custom_operators import record_for
 from byoc.frontends.onnx.followed_shapes import FollowedShapes
 from byoc.frontends.onnx.function_bodies import Functions
 from byoc.frontends.onnx.graph_names import (
@@ -261,12 +262,11 @@ class _Walk:
         names = [name for name in node.input if name]
         if any(name not in scope.types for name in names):
             return {}
-        nested = any(True for _ in subgraphs(node))
-        types = scope.types if nested else {name: scope.types[name] for name in names}
+        types = scope.types if list(subgraphs(node)) else {n: scope.types[n] for n in names}
         constants = (scope.constants.get(name) for name in names)
         data = {t.name: t for t in constants if t is not None and prod(t.dims) <= MAX_SHAPE}
         try:
-            if node.domain == MICROSOFT:
+            if node.domain == MICROSOFT and record_for(node) is None:
                 return result_types(node, types, self._version(""))
             if node.domain == OWN:
                 return types_of_own(node, types)

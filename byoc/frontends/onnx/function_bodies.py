@@ -19,6 +19,7 @@ from byoc.errors import ModelError
 from byoc.frontends.onnx.bodies import BODIES
 from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.converters import CONVERTERS
+from byoc.frontends.onnx.custom_operators import record_for
 from byoc.frontends.onnx.graph_names import FreshNames, all_graphs, known_as, rename_reads
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS, schema_of
 from byoc.frontends.onnx.quantised_operators import MICROSOFT
@@ -66,6 +67,8 @@ class Functions:
         ``types`` and ``constants`` are those of the values around it. Raises ``ModelError`` for a
         call of a function of the model that cannot be written out.
         """
+        if record_for(node) is not None:
+            return None  # a user's kernel computes it whole
         own = self._own.get((node.domain, node.op_type, node.overload))
         if own is not None:
             whole = _with_defaults(node, own.attribute_proto)

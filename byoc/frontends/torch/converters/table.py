@@ -11,6 +11,7 @@ from byoc.frontends.torch.converters.bags import BAGS
 from byoc.frontends.torch.converters.bits import BITS
 from byoc.frontends.torch.converters.complex_numbers import COMPLEX
 from byoc.frontends.torch.converters.contraction import CONTRACTION
+from byoc.frontends.torch.converters.custom import converter_of_custom
 from byoc.frontends.torch.converters.data_sized import DATA_SIZED
 from byoc.frontends.torch.converters.detection import DETECTION
 from byoc.frontends.torch.converters.elementwise import ELEMENTWISE
@@ -61,7 +62,7 @@ CONVERTERS: dict[str, Converter] = {
 
 def converter_of(target: object) -> Converter | None:
     """The converter of an operator, of real or of complex numbers; None where there is none."""
-    return _found(CONVERTERS, target) or _found(COMPLEX, target)
+    return _found(CONVERTERS, target) or _found(COMPLEX, target) or converter_of_custom(target)
 
 
 def draws(target: object) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.bench.precision import ALL, FP32
+from byoc.bench.torch_engines import load_inductor, load_pytorch
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
@@ -143,6 +144,10 @@ def load_ncnn(path: Path, inputs: Inputs, threads: int, precision: str = FP32) -
     return run, lambda: [np.array(mat.numpy(batch_index=0)) for mat in run()]
 
 
+#: Kinds of models' files.
+ONNX, TORCH = "ONNX", "PyTorch"
+
+
 def how_to_install(packages: Mapping[str, str]) -> str | None:
     """None where all modules are there, or what would install those that are not."""
     missing = [name for module, name in packages.items() if find_spec(module) is None]
@@ -162,6 +167,8 @@ class Engine:
     peer: bool = True
     #: In which it can compute.
     precisions: tuple[str, ...] = tuple(ALL)
+    #: What kinds of models it is measured on.
+    models: tuple[str, ...] = (ONNX,)
 
     def absent(self) -> str | None:
         """None, or what would install it."""
@@ -177,9 +184,14 @@ class Engine:
 
 #: By the name on the command line.
 ENGINES = {
-    "byoc": Engine("byoc", load_byoc, {"byoc": "tvm-byoc-ext"}, peer=False),
+    "byoc": Engine("byoc", load_byoc, {"byoc": "tvm-byoc-ext"}, peer=False, models=(ONNX, TORCH)),
     "tvm": Engine(
-        "plain TVM", load_tvm, {"tvm": "apache-tvm"}, peer=False, precisions=("fp32", "int8")
+        "plain TVM",
+        load_tvm,
+        {"tvm": "apache-tvm"},
+        peer=False,
+        precisions=("fp32", "int8"),
+        models=(ONNX, TORCH),
     ),
     "onnxruntime": Engine(
         "ONNX Runtime",
@@ -194,4 +206,13 @@ ENGINES = {
         {"ncnn": "ncnn", "pnnx": "--no-deps pnnx"},
         precisions=("fp32", "bf16"),
     ),
+    "pytorch": Engine(
+        "PyTorch", load_pytorch, {"torch": "torch"}, precisions=("fp32", "bf16"), models=(TORCH,)
+    ),
+    "inductor": Engine(
+        "Inductor", load_inductor, {"torch": "torch"}, precisions=("fp32", "bf16"), models=(TORCH,)
+    ),
 }
+
+#: By the kind of a model, the engine whose answer the others' are compared with.
+REFERENCES = {ONNX: "onnxruntime", TORCH: "pytorch"}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from byoc.array_files import stored_arrays
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import peak_mb
 from byoc.bench.precision import FP32
@@ -111,8 +112,7 @@ class _Worker:
         if answer != "ready":
             hint = next((f" ({line})" for line in self._said()), "")
             raise _Failed(self.timing.title, answer.removeprefix("error: ") + hint)
-        with np.load(self._outputs) as file:
-            self.timing.outputs = [file[name] for name in file.files]
+        self.timing.outputs = list(stored_arrays(self._outputs).values())
 
     def warm_up(self) -> None:
         """Run some more, and choose the length of its turns."""

@@ -12,10 +12,10 @@ import numpy as np
 
 from byoc.accuracy import TOLERANCES, relative_error
 from byoc.bench.builds import build
-from byoc.bench.engines import ENGINES
+from byoc.bench.engines import ENGINES, ONNX, REFERENCES, TORCH
 from byoc.bench.interleave import Entrant, Timing, take_turns
 from byoc.bench.precision import FP32, PRECISIONS
-from byoc.bench.subjects import Subject
+from byoc.bench.subjects import Subject, kind_of
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
 from byoc.frontends.onnx.rounded_values import halves_inside
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from byoc.compiler.keywords import CompileKeywords
     from byoc.report.shortfall import Shortfall
 
-OURS, REFERENCE = "byoc", "onnxruntime"
+OURS = "byoc"
 
 Progress = Callable[[str], None]
 
@@ -35,8 +35,9 @@ class Row:
 
     ``gflops`` counts two operations for each multiply-accumulate of the network, whatever the
     engine saves of them; ``share_of_peak`` is of the peak of all threads; ``peak_mb`` is the most
-    memory that the process had; ``error`` is the difference from ONNX Runtime's answer as a share
-    of the range.  None where something is not known.  ``precision`` is a key of ``PRECISIONS``.
+    memory that the process had; ``error`` is the difference from the answer of the engine that is
+    the ``reference`` as a share of the range.  None where something is not known.  ``precision`` is
+    a key of ``PRECISIONS``.
     ``device`` is the address of the machine that measured, empty for this one.  ``rounding`` is
     what outputs may be off by of a network that computes in 16 bits, 0 for others.
     """
@@ -58,6 +59,7 @@ class Row:
     precision: str = FP32
     device: str = ""
     rounding: float = 0.0
+    reference: str = REFERENCES[ONNX]
 
     @property
     def limit(self) -> float:
@@ -145,11 +147,16 @@ class Measured:
     def __init__(self, subject: Subject, folder: Path) -> None:
         self.subject = subject
         folder.mkdir()
-        self.source, self.inputs = folder / "model.onnx", folder / "inputs.npz"
-        save_model(subject.model, self.source)
+        self.kind, self.inputs = kind_of(subject.name), folder / "inputs.npz"
+        self.reference = REFERENCES[self.kind]
+        if self.kind == TORCH:
+            self.source, self.halves = folder / "model.pt2", subject.model.halves()
+            self.source.symlink_to(subject.model.file.resolve())
+        else:
+            self.source, self.halves = folder / "model.onnx", halves_inside(subject.model)
+            save_model(subject.model, self.source)
         np.savez(self.inputs, **subject.inputs)
         self.files: dict[str, Path] = {}
-        self.halves = halves_inside(subject.model)
         self.macs: int | None = None  # known where ours was built, which counts them
         self.expected: list[np.ndarray] | None = None
 
@@ -223,6 +230,8 @@ class Bench:
     def _build(self, measured: Measured, results: Results) -> None:
         title = measured.subject.title
         for engine in self.engines:
+            if measured.kind not in ENGINES[engine].models:
+                continue
             self.progress(f"{title}: building for {ENGINES[engine].title}")
             try:
                 built = build(engine, measured.subject, measured.source, self.compiling)
@@ -236,20 +245,22 @@ class Bench:
                 results.shortfalls[title] = built.shortfall
             if built.kept:
                 results.kept[f"{title} in {self.precision}"] = built.kept
-        if ENGINES[REFERENCE].absent() is None:
-            self.progress(f"{title}: asking {ENGINES[REFERENCE].title} for the answer")
+        reference = ENGINES[measured.reference]
+        if reference.absent() is None:
+            self.progress(f"{title}: asking {reference.title} for the answer")
             self._answer(measured, results)
 
     def _answer(self, measured: Measured, results: Results) -> None:
         """Note the reference's outputs; it need not be among the engines that are timed."""
-        entrant = Entrant(REFERENCE, REFERENCE, measured.source, measured.inputs)
+        reference = measured.reference
+        entrant = Entrant(reference, reference, measured.source, measured.inputs)
         failed: dict[str, str] = {}
         timings = take_turns([entrant], 1, 0, measured.source.parent, failed=failed)
-        if REFERENCE not in failed:
+        if reference not in failed:
             measured.expected = timings[0].outputs
             measured.require_batch()
-        elif REFERENCE not in self.engines:  # else it fails once more
-            results.failures.append(measured.failure(REFERENCE, failed[REFERENCE]))
+        elif reference not in self.engines:  # else it fails once more
+            results.failures.append(measured.failure(reference, failed[reference]))
 
     def _time(
         self, measured: Sequence[Measured], threads: int, folder: Path, results: Results
@@ -293,4 +304,5 @@ class Bench:
             precision=self.precision,
             device=device,
             rounding=max((TOLERANCES[half] for half in measured.halves), default=0.0),
+            reference=measured.reference,
         )

@@ -13,7 +13,7 @@ from byoc.bench.machine import Machine
 from byoc.bench.measure import Bench, Failure, Progress, Results, Row, present
 from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.remote import REMOTE_ENGINES, RemoteBench, RemoteMachines, require_remote
-from byoc.bench.subjects import Subject, load_subject
+from byoc.bench.subjects import Subject, kind_of, load_subject
 from byoc.bench.suite import SUITES, Suite
 from byoc.bench.tables import (
     Sheet,
@@ -56,7 +56,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether ours ran wherever it was asked to, and answered as ONNX Runtime does."""
+        """Whether ours ran wherever it was asked to, and answered as the reference does."""
         return self.results.holds
 
     @property
@@ -139,7 +139,8 @@ def bench(
 ) -> Outcome:
     """Time networks through several engines, which take turns.
 
-    ``models`` are ONNX files or names of the zoo; ``suite`` is a key of ``SUITES`` instead.
+    ``models`` are ONNX files, .pt2 files or names of the zoo; ``suite`` is a key of ``SUITES``
+    instead.
     ``engines`` are keys of ``ENGINES`` (default: all; for a suite and for batches all but plain
     TVM).  ``threads`` are numbers of threads (default: 1 and 2, as far as there are cores).
     ``batches`` are extents for axis 0 of every input.  ``fixed_inputs`` are constants for every
@@ -167,8 +168,7 @@ def bench(
         return _bench_remotely(networks, load, suite, remote, Results(absent=absent), tell)
     counts = sorted(set(threads)) or [n for n in (1, 2) if n <= len(usable_cores())]
     choose_cores(counts[-1])
-    quick = [name for name in ENGINES if name != "tvm"]
-    names, absent = present(engines or (quick if suite or batches else ENGINES))
+    names, absent = present(_fitting(engines, networks, quick=bool(suite or batches)))
     progress("measuring the peak")
     machine = Machine.measure(names)
     results = Results(absent=absent)
@@ -180,6 +180,21 @@ def bench(
         _bench_here(networks, own, measuring, results, tell)
     _require_any(results)
     return Outcome(machine, counts, rounds, suite, results, wanted)
+
+
+def _fitting(asked: Sequence[str], networks: Sequence[str], quick: bool) -> list[str]:
+    """The engines that measure some of the networks; all, or all but plain TVM where it is to be
+    ``quick``, unless some are asked for. Raises ``BenchmarkError`` for one of these that does not.
+    """
+    kinds = {kind_of(name) for name in networks}
+    found = [name for name in asked or ENGINES if kinds.intersection(ENGINES[name].models)]
+    for name in asked:
+        if name not in found:
+            runs = " and ".join(ENGINES[name].models)
+            raise BenchmarkError(
+                f"{ENGINES[name].title} runs models of {runs} alone; leave it out of --engines"
+            )
+    return found if asked or not quick else [name for name in found if name != "tvm"]
 
 
 def _require_any(results: Results) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from byoc.bench.engines import ONNX, TORCH
 from byoc.errors import BenchmarkError
 from byoc.frontends import GivenModel, given_model
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, with_fixed_inputs
@@ -15,6 +16,11 @@ from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes, 
 from byoc.frontends.onnx.read_model import load_model
 from byoc.frontends.torch import is_of_torch
 from byoc.zoo import networks, quantised_from
+
+
+def kind_of(name: str) -> str:
+    """The kind of a model, by the name that the user typed: ``ONNX`` or ``TORCH``."""
+    return TORCH if is_of_torch(name) else ONNX
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,8 @@ def load_subject(
     batch: int | None = None,
     quantised: bool = False,
     fixed_inputs: FixedInputs | None = None,
-    alone: bool = False,
 ) -> Subject:
-    """A network of the zoo, or an ONNX file; where no other engine takes part, also a .pt2 file.
+    """A network of the zoo, an ONNX file or a .pt2 file.
 
     ``input_shapes`` gives dynamic axes a size, and ``batch`` is the extent of axis 0 of every
     input, whatever the model says.  ``fixed_inputs`` are constants for every engine.  With
@@ -46,12 +51,8 @@ def load_subject(
     known = networks()
     name = quantised_from(name) if quantised else name
     path = Path(name)
-    if is_of_torch(name):
-        if not alone:
-            raise BenchmarkError(
-                f"{name} is a program of PyTorch; other engines need an ONNX file, export it as one"
-            )
-        return _program(path, given=bool(input_shapes or fixed_inputs))
+    if kind_of(name) == TORCH:
+        return _program(path, given=bool(input_shapes or fixed_inputs or batch))
     if name in known and not path.is_file():
         title, model, tokens = known[name].title, known[name].build(), TOKENS
     elif path.exists():
@@ -71,10 +72,13 @@ def _program(path: Path, given: bool) -> Subject:
     """A program of PyTorch with the inputs that it was traced on."""
     if given:
         raise BenchmarkError(
-            f"{path} has example inputs of its own; input shapes and fixed inputs are for ONNX"
+            f"{path} has example inputs of its own; input shapes, batches and fixed inputs are for"
+            " ONNX files"
         )
     program = given_model(path)
-    return Subject(str(path), path.name, program, program.examples())
+    if not (examples := program.examples()):
+        raise BenchmarkError(f"{path} has no example inputs; export it with some")
+    return Subject(str(path), path.name, program, examples)
 
 
 def _refuse_cache(

@@ -147,8 +147,9 @@ def note_lines(results: Results) -> list[str]:
     lines += [f"not measured: {failure}" for failure in results.failures]
     lines += [f"note: {_differs(row)}" for row in results.wrong(ours=False)]
     lines += [f"note: no product of {title}: {why}" for title, why in results.kept.items()]
-    if any(row.error is None for row in results.rows):
-        lines.append("note: answers without an error were not compared: ONNX Runtime gave none")
+    for name in dict.fromkeys(row.reference for row in results.rows if row.error is None):
+        title = ENGINES[name].title
+        lines.append(f"note: answers without an error were not compared: {title} gave none")
     return lines
 
 
@@ -161,7 +162,7 @@ def check_lines(results: Results) -> list[str]:
 def _differs(row: Row) -> str:
     what = f"{row.title} in {row.precision} with {in_words(row.threads)}{_on(row)}"
     return (
-        f"{ENGINES[row.engine].title} on {what} differs from ONNX Runtime by"
+        f"{ENGINES[row.engine].title} on {what} differs from {ENGINES[row.reference].title} by"
         f" {row.error:.1e} of the range; the limit is {row.limit:.0e}"
     )
 

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from byoc.array_files import stored_arrays
 from byoc.bench.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def main() -> None:
     os.dup2(2, 1)
     # Measured as it is deployed: TVM's runtime, no compiler in the process.
     os.environ["TVM_USE_RUNTIME_LIB"] = "1"
-    # TVM's FFI imports PyTorch where it is installed: 200 MB that no engine here needs.
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    if "torch" not in ENGINES[engine].packages:
+        # TVM's FFI imports PyTorch where it is installed: 200 MB that other engines do not need.
+        sys.modules["torch"] = None  # type: ignore[assignment]
     try:
         files = Path(model), Path(inputs), Path(outputs)
         run = start(engine, *files, int(threads), precision)
@@ -59,9 +61,7 @@ def start(
     """Load a model, run it once and store what it answered."""
     import numpy as np
 
-    with np.load(inputs) as file:
-        arrays = {name: file[name] for name in file.files}
-    run, fetch = ENGINES[engine].load(model, arrays, threads, precision)
+    run, fetch = ENGINES[engine].load(model, stored_arrays(inputs), threads, precision)
     np.savez(outputs, *fetch())
     return run
 

@@ -148,11 +148,11 @@ def bench_verb(
     as_json: bool,
     **others: Any,
 ) -> int:
-    """Time MODEL, an ONNX file or a network of the zoo, through byoc and through other engines.
+    """Time MODEL, an ONNX or .pt2 file or a network of the zoo, through byoc and other engines.
 
     Each engine sits in a process of its own, limited to the asked number of cores, and they take
-    turns.  Answers are compared with ONNX Runtime's: exit code 1 where byoc's differ by more than
-    1e-4 of the range (4e-2 in bf16, 0.1 in int8, 5e-3 where the network gives float16).
+    turns.  Answers are compared with ONNX Runtime's, or PyTorch's: exit code 1 where byoc's differ
+    by more than 1e-4 of the range (4e-2 in bf16, 0.1 in int8, 5e-3 for networks of float16).
 
     With --rpc or --rpc-tracker other machines measure, byoc and plain TVM alone: several networks
     are shared out among them, and a single one is measured on each.

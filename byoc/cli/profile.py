@@ -66,7 +66,7 @@ def profile_verb(
         from byoc.bench.subjects import load_subject
         from byoc.tuning.choice import select, timed
 
-        subject = load_subject(model, input_shapes, fixed_inputs=fixed_inputs, alone=True)
+        subject = load_subject(model, input_shapes, fixed_inputs=fixed_inputs)
         selection = timed(select(libraries or None, exact=exact), tuning_db, threads)
         compiling: CompileKeywords = {"libraries": selection, "allow_wrong": allow_wrong}
         compiling["precision"] = precision

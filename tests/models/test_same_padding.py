@@ -27,6 +27,8 @@ CASES = {
     "means": ("AveragePool", [3, 3], [2, 2], {}),
     "means of 2": ("AveragePool", [2, 2], [2, 2], {}),
     "means that count padding": ("AveragePool", [3, 5], [2, 2], {"count_include_pad": 1}),
+    "maxima, rounded up": ("MaxPool", [3, 2], [2, 1], {"ceil_mode": 1}),
+    "means, rounded up": ("AveragePool", [3, 2], [2, 1], {"ceil_mode": 1}),
     "lines": ("Conv", [5], [2], {}),
     "maxima of lines": ("MaxPool", [3], [2], {}),
     "volumes": ("Conv", [3, 3, 3], [2, 2, 2], {}),

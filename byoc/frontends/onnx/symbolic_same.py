@@ -40,6 +40,7 @@ def same_padded(
     strides, dilations = (list(attrs.get(name, ones)) for name in ("strides", "dilations"))
     lower, pool = attrs["auto_pad"] == b"SAME_LOWER", len(inputs) == 1
     attrs = {**attrs, "auto_pad": b"NOTSET"}
+    attrs.pop("ceil_mode", None)  # as many windows as strides begin in the image, with and without
     windows = (kernel, strides, dilations, lower, pool)
     if pool and (set(dilations) != {1} or any(map(lt, kernel, strides))):
         pads = same_pads(shape[2:], *windows)

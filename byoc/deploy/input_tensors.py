@@ -31,6 +31,11 @@ ALIGNMENT = 64
 
 def as_array(info: TensorInfo, value: Any) -> np.ndarray:
     """The memory of one input as an array, not a copy of it. Raises ``InputError``."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(
+            f"input {info.name!r} is a masked array, whose mask no model reads; need its values, as"
+            " value.filled(0) gives"
+        )
     if isinstance(value, np.ndarray | np.generic):
         return _with_dtype(info, np.asarray(value))
     if isinstance(value, type) or not hasattr(value, "__dlpack_device__"):

@@ -51,6 +51,7 @@ class OnAnotherDevice:
         ({"x": tiny_input().astype(">f4")}, "has dtype >f4; need float32"),
         ({"x": tiny_input().tolist()}, "is a list; need a NumPy array"),
         ({"x": None}, "is a NoneType; need a NumPy array"),
+        ({"x": np.ma.masked_array(tiny_input())}, "is a masked array, whose mask no model reads"),
         ({"x": OnAnotherDevice()}, "is on device (2, 0); need CPU memory"),
     ],
 )

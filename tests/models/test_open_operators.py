@@ -52,6 +52,24 @@ def test_hardmax(tmp_path: Path, opset: int, axis: int | None) -> None:
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
 
 
+@pytest.mark.parametrize("opset", [11, 13])
+def test_hardmax_of_nothing(tmp_path: Path, opset: int) -> None:
+    cut = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([number])))
+        for name, number in (("zero", 0), ("last", 2))
+    ]
+    nodes = [
+        *cut,
+        helper.make_node("Slice", ["x", "zero", "zero", "last"], ["e"]),
+        helper.make_node("Hardmax", ["e"], ["y"], axis=0),
+    ]
+    model = model_of(nodes, [5, 4, 3], opset)
+    byoc.compile(model, tmp_path / "m.so")
+    with byoc.load(tmp_path / "m.so") as library:
+        inputs = {"x": drawn(5, 4, 3)}
+        assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
 def test_pools_that_tell_places(tmp_path: Path) -> None:
     """And what puts the greatest elements back there, as SegNet and ENet do."""
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}

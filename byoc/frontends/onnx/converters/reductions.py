@@ -79,6 +79,8 @@ def hardmax(node: Node) -> relax.Expr:
     image, whole = node.inputs[0], node.opset < 13
     shape = image.ty.shape.values
     axis = node.attrs.get("axis", 1 if whole else -1) % max(1, len(shape))
+    if 0 in (node.shape() or ()):  # to Relax's reshape 0 is an extent of the operand
+        return relax.op.zeros(image.ty.shape, node.dtype())
     if whole:
         rows, columns = (reduce(operator.mul, part, 1) for part in (shape[:axis], shape[axis:]))
         image, axis = node.emit(relax.op.reshape(image, [rows, columns])), 1

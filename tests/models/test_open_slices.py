@@ -110,3 +110,23 @@ def test_a_part_of_an_open_axis_in_another_shape(tmp_path: Path) -> None:
         x = np.random.default_rng(1).standard_normal((8, size, 2, 6), dtype=np.float32)
         want = onnxruntime_outputs(model, {"x": x})["y"]
         np.testing.assert_array_equal(library.run({"x": x})["y"], want)
+
+
+def test_the_last_rows_of_a_table(tmp_path: Path) -> None:
+    """As of ALiBi's biases: as many as the axis is long, which may not be 0, as -0 is all."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[2, n] x) => (float[2, n] y)'
+        f"<float[9] table = {{{', '.join(map(str, range(9)))}}},"
+        f" int64[1] zero = {{0}}, int64[1] end = {{{END}}}>"
+        """{
+            size = Shape<start = 1, end = 2>(x)
+            begin = Neg(size)
+            rows = Slice(table, begin, end, zero)
+            y = Add(x, rows)
+        }"""
+    )
+    _check(model, tmp_path, [(2, n) for n in (1, 4, 9)])
+    library = byoc.load(tmp_path / "m.so")
+    for n, told in ((0, "n is 0 and must be 1 or more"), (10, "extent 9 - n")):
+        with pytest.raises(byoc.ByocError, match=told):
+            library.run({"x": np.zeros((2, n), np.float32)})

@@ -72,3 +72,30 @@ def test_slices_that_begin_before_the_last_place(tmp_path: Path) -> None:
             for name, wanted in module(x).items():
                 made = torch.from_numpy(found[name])
                 torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5)
+
+
+class Biased(nn.Module):
+    """The last rows and columns of a buffer, as many as there are places, as ALiBi takes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bias", torch.arange(144.0).view(12, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The rows, and of each the sum with its bias."""
+        n = x.shape[1]
+        return x + self.bias[-n:, -n:] * 0.1
+
+
+@torch.no_grad()
+def test_the_last_rows_and_columns_of_a_buffer(tmp_path: Path) -> None:
+    module, path = Biased().eval(), tmp_path / "biased.so"
+    axes = ({1: Dim.AUTO, 2: Dim.AUTO},)
+    report = byoc.compile(
+        module, path, example_inputs=(torch.randn(3, 8, 8),), dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        for n in (12, 7, 2, 1):
+            x = torch.randn(3, n, n)
+            torch.testing.assert_close(torch.from_numpy(model(x)), module(x))

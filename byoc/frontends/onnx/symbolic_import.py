@@ -329,7 +329,7 @@ class SymbolicImporter(CheckedImporter):
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
     ) -> relax.Expr | None:
-        taken = sliced(self.bb, inputs, attrs, self._extent)
+        taken = sliced(self.bb, inputs, attrs, self._extent, self.least)
         if taken is None:
             taken = cut_by_values(self.bb, inputs, self._variables, self.tangled.cuts)
         return taken

@@ -32,12 +32,13 @@ def sliced(
     inputs: Sequence[relax.Expr | None],
     attrs: dict[str, Any],
     extent: Extent,
+    least: dict[str, int],
 ) -> relax.Expr | None:
     """A slice of axes or by bounds that are symbolic; what is read backward is turned round.
 
     TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing, and
-    symbolic bounds to known extents not at all. ``extent`` writes a dimension as Relax has it. None
-    for what TVM's converter can do.
+    symbolic bounds to known extents not at all. ``extent`` writes a dimension as Relax has it;
+    ``least`` gets what symbols have to be at least. None for what TVM's converter can do.
     """
     image, *lists = (*inputs, None, None, None, None)[:5]
     shape = shape_of(image)
@@ -67,6 +68,8 @@ def sliced(
 
     ahead = []
     for axis, step, bounds, begin, end in wanted:
+        if step > 0:
+            begin = _from_the_end(begin, shape[axis], least)
         first, last = bounds(begin, end, shape[axis], step)
         length = normal(last - first)
         if step < 0 and isinstance(length, int):  # what is read alone is turned round
@@ -79,6 +82,21 @@ def sliced(
             image = bb.normalize(relax.op.flip(image, axis))
         ahead.append((axis, abs(step), first, last))
     return part(image, *map(list, zip(*ahead, strict=True))) if ahead else image
+
+
+def _from_the_end(begin: Dim, size: Dim, least: dict[str, int]) -> Dim:
+    """The begin of a slice of the last n elements, counted from the front; others as they are.
+
+    None of them, -0, would be all: that n has to be 1 or more is noted in ``least``.
+    """
+    factor, factors = sympy.sympify(begin).as_coeff_mul()
+    first = normal(size + begin)
+    if not (factor < 0 and len(factors) == 1 and factors[0].is_Symbol):
+        return begin
+    if not isinstance(size, int) and not at_most(0, first):
+        return begin
+    least[factors[0].name] = max(1, least.get(factors[0].name, 0))
+    return first
 
 
 def _forward(begin: Dim, end: Dim, size: Dim, step: int) -> tuple[Dim, Dim]:
@@ -94,7 +112,8 @@ def _forward(begin: Dim, end: Dim, size: Dim, step: int) -> tuple[Dim, Dim]:
         if at_most(0, begin) and at_most(begin, end):
             return begin, end
         if _from_the_middle(begin, size):
-            return begin, normal(begin + above_zero(normal(end - begin)))
+            inside = size if at_most(size, end) else end
+            return begin, normal(begin + above_zero(normal(inside - begin)))
     return first, last
 
 

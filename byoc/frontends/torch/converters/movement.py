@@ -106,8 +106,10 @@ def slice_(
 
 def from_start(place: Value, extent: relax.Expr) -> Value:
     """A place that may be counted from the end, within the axis."""
-    if not isinstance(place, int):
+    if is_element(place):
         return place
+    if not isinstance(place, int):  # the last n elements: n is above 0, as PyTorch's tracer has it
+        return extent + place if at_most(relax_dims([place])[0], 0) else place
     known = getattr(extent, "value", None)
     if place < 0:
         return max(place + known, 0) if known is not None else extent + place

@@ -36,7 +36,7 @@ from byoc.frontends.onnx.shape_elements import MAX_ELEMENTS, ShapeValue, constan
 from byoc.frontends.onnx.shape_values import results_of
 from byoc.frontends.onnx.sides_of_square import sides_of_square
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
-from byoc.frontends.onnx.symbolic_pad import cut, joined, wrapped
+from byoc.frontends.onnx.symbolic_pad import cut, filling, joined, wrapped
 from byoc.frontends.onnx.symbolic_range import (
     counted,
     flattened,
@@ -49,7 +49,7 @@ from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
 from byoc.frontends.onnx.symbolic_same import same_padded
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
-from byoc.ir.dataflow import array_of, is_kernel_float, scalar_of, shape_of
+from byoc.ir.dataflow import array_of, is_kernel_float, shape_of
 from codegen_cc.dim import (
     Dim,
     is_static,
@@ -393,7 +393,10 @@ class SymbolicImporter(CheckedImporter):
         return relax.op.reshape(inputs[0], relax.ShapeExpr([self._extent(e) for e in wanted]))
 
     def _pad(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
-        """``nn.pad`` with constant widths; constants of symbolic widths are joined on."""
+        """``nn.pad`` with constant widths; constants of symbolic widths are joined on.
+
+        None for floats of known extents with widths of 0 and more, TVM's pad of which is known.
+        """
         source, widths, value, axes = (*inputs, None, None, None)[:4]
         shape = shape_of(source)
         mode = attrs.get("mode", b"constant").decode()
@@ -404,11 +407,15 @@ class SymbolicImporter(CheckedImporter):
         pads = attrs.get("pads") or dims_of(widths)
         if followed is not None:
             pads = [normal(element) for element in followed.elements.ravel()]
-        fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
+        fill = attrs.get("value", 0.0) if value is None else filling(value)
         along = dims_of(axes) if axes is not None else list(range(len(shape or ())))
-        if None in (shape, mode, pads, fill, along) or is_static([*shape, *pads]):
+        if None in (shape, mode, pads, fill, along):
             return None
         by_parts = not is_kernel_float(source, stored=True) or not is_static(pads)
+        if is_static([*shape, *pads]) and not (
+            mode == "constant" and (by_parts or min(pads, default=0) < 0)
+        ):
+            return None
         sides = {
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)

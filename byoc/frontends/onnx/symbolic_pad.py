@@ -7,10 +7,16 @@ from collections.abc import Callable, Mapping
 import tvm
 from tvm import relax
 
-from byoc.ir.dataflow import dtype_of, shape_of
+from byoc.ir.dataflow import array_of, dtype_of, shape_of
 from codegen_cc.dim import Dim, above_zero, is_static, normal
 
 Extent = Callable[[Dim], int | tvm.ir.Expr]
+
+
+def filling(value: relax.Expr) -> float | None:
+    """The number of a constant of one element, of integers to the last digit; None for others."""
+    values = array_of(value)
+    return values.item() if values is not None and values.size == 1 else None
 
 
 def joined(

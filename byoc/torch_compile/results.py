@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,13 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from byoc.errors import ImportFailure
+
+
+class _OfNumbers(PythonReferenceAnalysis):
+    """What operators on sizes give, as Python has it: of a quotient, PyTorch makes SymPy's number,
+    which other operators of PyTorch refuse."""
+
+    int_truediv = staticmethod(operator.truediv)
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,7 @@ class Number:
         if isinstance(self.expr, sympy.Symbol):
             return self.told[self.expr](inputs)
         known = {symbol: find(inputs) for symbol, find in self.told.items()}
-        return sympy_interp(PythonReferenceAnalysis, known, self.expr)
+        return sympy_interp(_OfNumbers, known, self.expr)
 
 
 @dataclass(frozen=True)

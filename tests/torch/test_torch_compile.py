@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import warnings
 import weakref
@@ -339,6 +340,24 @@ def test_numbers_are_inputs() -> None:
     with pytest.warns(FallbackWarning):
         for count in (1, 0, -2):
             torch.testing.assert_close(compiled(x, count), module(x, count), rtol=1e-4, atol=1e-5)
+
+
+class Rounded(nn.Module):
+    """A tensor, and a size of it that is rounded up to tens."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x.sin() * 2, torch.sym_max(1, math.ceil(x.shape[1] / 10) * 10 + 5) * x.shape[0]
+
+
+@torch.no_grad()
+def test_sizes_that_are_rounded_up_are_results() -> None:
+    module, given = Rounded(), {"backend": backend, "options": {"cache": False}}
+    compiled = torch.compile(module, dynamic=True, **given)
+    for n in (20, 33, 5):
+        x = torch.randn(4, n)
+        (found, size), (wanted, known) = compiled(x), module(x)
+        torch.testing.assert_close(found, wanted)
+        assert size == known
 
 
 class Places(nn.Module):

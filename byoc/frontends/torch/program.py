@@ -19,6 +19,7 @@ from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
+from byoc.frontends.torch.asserted import PassedAssertions
 from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
     attention_of_any_length,
@@ -358,7 +359,8 @@ def _followed(
     within_dynamo: bool,
 ) -> torch.export.ExportedProgram:
     """The trace of a module. Where numbers among its buffers decide what is computed, they are as
-    they are now; where ``int(x.item())`` does, the tracer of ``torch.compile`` follows it."""
+    they are now; where ``int(x.item())`` does, the tracer of ``torch.compile`` follows it. What is
+    asserted is taken for true."""
     try:
         return trace()
     except Exception as error:
@@ -372,7 +374,8 @@ def _followed(
         others = [any_length, partial(_with_known_numbers, model, trace), partial(any_length, True)]
         for other in others[: 2 if within_dynamo else 3]:
             try:
-                return other()
+                with PassedAssertions():
+                    return other()
             except Exception as failure:
                 if is_unknown(failure):
                     raise

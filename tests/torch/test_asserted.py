@@ -1,0 +1,58 @@
+"""What a module asserts of its data is left out; what decides between two answers is refused.
+
+PYTEST_DONT_REWRITE: pytest would make other code of the assertions below.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import byoc
+from byoc.errors import ModelError
+
+
+class Asserting(nn.Module):
+    """Every form of an assertion, and a scalar buffer that decides what is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padded = nn.functional.pad(x, (1, 2), mode="reflect")
+        assert (padded[..., 1:-2] == x).all()
+        assert not padded.isnan().any(), "need numbers"
+        assert x.shape[0] > 0 and (x < 9).all()
+        return padded[..., :: int(self.stride)] * (2 if self.stride > 1 else 3)
+
+
+class Deciding(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 0).all():
+            x = x * 2
+        assert (x < 9).all()
+        return x + 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("axes", [None, ({0: Dim.AUTO, 1: Dim.AUTO},)])
+def test_what_is_asserted_is_left_out(axes: object, tmp_path: Path) -> None:
+    module, path = Asserting().eval(), tmp_path / "m.so"
+    report = byoc.compile(
+        module, path, example_inputs=(torch.rand(3, 8),), dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        for shape in ((3, 8), *([(2, 11)] if axes else [])):
+            x = torch.rand(shape)
+            torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
+
+
+def test_what_data_decide_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="control flow depends on the data of a tensor"):
+        byoc.compile(Deciding().eval(), tmp_path / "m.so", example_inputs=(torch.rand(3),))

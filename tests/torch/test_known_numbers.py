@@ -57,6 +57,38 @@ def test_numbers_that_are_written_decide_nothing() -> None:
         byoc.compile(Padded(True).eval(), example_inputs=(torch.randn(2, 3, 12),))
 
 
+class Columns(nn.Module):
+    """Some columns of a table are categories: which, says a tensor that is no buffer, and one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_number = torch.tensor([True, False, True, True])
+        self.register_buffer("sizes", torch.tensor([2, 3]))
+        self.classes = nn.Embedding(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        columns = []
+        for place, is_number in enumerate(self.is_number):
+            column = x[:, place]
+            columns.append(column[:, None] if is_number else self.classes(column.long()))
+        found = torch.cat(columns, 1)
+        found -= found.mean(1, keepdim=True)
+        return found.cumsum(1)[:, : int(self.sizes.sum())]
+
+
+@torch.no_grad()
+def test_rows_of_numbers_decide(tmp_path: Path) -> None:
+    module, batch = Columns().eval(), torch.export.Dim("batch")
+    drawn = [torch.randint(0, 5, (count, 4)).float() for count in (3, 1, 6)]
+    given = {"example_inputs": (drawn[0],), "dynamic_shapes": ({0: batch},), "min_bytes": 0}
+    report = byoc.compile(module, tmp_path / "columns.so", **given).report
+    assert report.left == () and len(report.regions) == 1
+    assert type(module) is Columns and module.is_number.sum() == 3
+    with byoc.load(tmp_path / "columns.so") as model:
+        for x in drawn:
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+
+
 class Integrated(nn.Module):
     """Steps of Euler's between times that are made of numbers, and are asked for their order."""
 

@@ -35,7 +35,7 @@ _WRITES = re.compile(r"[a-z]_$|__setitem__|^__i[a-z]+__|scatter|put|copy|index_(
 
 class _AsNumbers(TorchFunctionMode):
     """What such a function makes of plain numbers is made of its elements; raises ``ModelError``
-    where a tensor is written into another one."""
+    where a tensor is written into another one, whose values may be known."""
 
     def __torch_function__(
         self,
@@ -47,7 +47,8 @@ class _AsNumbers(TorchFunctionMode):
         given = (args, kwargs or {})
         name = getattr(func, "__name__", "")
         into = "out" in given[1] or _WRITES.search(name)
-        if into and pytree.tree_any(_is_traced, (args[1:], given[1])):
+        of_tensors = into and pytree.tree_any(_is_traced, (args[1:], given[1]))
+        if of_tensors and not ("out" not in given[1] and args and _has_no_known_values(args[0])):
             raise ModelError(f"{name} writes a tensor, which then may decide what is computed")
         if func in _MADE_OF_NUMBERS and not pytree.tree_any(_is_traced, given):
             with _disable_current_modes():
@@ -56,6 +57,15 @@ class _AsNumbers(TorchFunctionMode):
             if numbers is not None:
                 return torch.tensor(numbers, dtype=made.dtype).reshape(made.shape)
         return func(*args, **given[1])
+
+
+def _has_no_known_values(value: Any) -> bool:
+    """Whether the tracer computed a tensor, and of something else than numbers."""
+    mode = proxy_tensor.get_proxy_mode()
+    if mode is None or not isinstance(value, fake_tensor.FakeTensor):
+        return False
+    found = proxy_tensor.get_proxy_slot(value, mode.tracer, None)
+    return found is not None and found.constant is None and value.constant is None
 
 
 def _is_traced(value: Any) -> bool:

@@ -1,4 +1,5 @@
-"""Whole numbers that a module keeps as buffers, such as the stride of a layer.
+"""Whole numbers that a module keeps as buffers, such as the stride of a layer, alone or in a row,
+such as which columns of a table are categories.
 
 PyTorch's tracer takes them for data, which may not decide what is computed. Where they do, they are
 made anew each time that they are read: the tracer follows numbers that are made while it traces.
@@ -8,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
+from byoc.frontends.torch.known_constants import MOST
 
-def _is_number(buffer: torch.Tensor | None) -> bool:
-    if buffer is None or buffer.dim() or buffer.is_complex():
+
+def _numbers(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Those of a module, by name: buffers, and tensors that it did not register."""
+    kept = {**vars(module), **module._buffers}
+    return {name: tensor for name, tensor in kept.items() if _are_numbers(tensor)}
+
+
+def _are_numbers(value: object) -> bool:
+    if not isinstance(value, torch.Tensor) or value.dim() > 1 or value.numel() > MOST:
         return False
-    return not buffer.dtype.is_floating_point
+    return not (value.is_complex() or value.dtype.is_floating_point)
 
 
 @contextmanager
@@ -26,9 +36,9 @@ def known_numbers(module: nn.Module) -> Iterator[Callable[[], str | None]]:
     made: list[tuple[str, torch.Tensor]] = []
     usual: list[tuple[nn.Module, type, dict[str, torch.Tensor | None]]] = []
 
-    def reader(name: str, number: int | bool, dtype: torch.dtype) -> property:
+    def reader(name: str, numbers: Any, dtype: torch.dtype) -> property:
         def read(_: nn.Module) -> torch.Tensor:
-            tensor = torch.tensor(number, dtype=dtype)
+            tensor = torch.tensor(numbers, dtype=dtype)
             made.append((name, tensor))
             return tensor
 
@@ -36,16 +46,16 @@ def known_numbers(module: nn.Module) -> Iterator[Callable[[], str | None]]:
 
     try:
         for path, child in [*module.named_modules()]:
-            found = {name: b for name, b in child._buffers.items() if _is_number(b)}
+            found = _numbers(child)
             if not found:
                 continue
             kind, buffers = type(child), dict(child._buffers)
-            readers = {n: reader(f"{path}.{n}", b.item(), b.dtype) for n, b in found.items()}
+            readers = {n: reader(f"{path}.{n}", b.tolist(), b.dtype) for n, b in found.items()}
             own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
             child.__class__ = type(kind.__name__, (kind,), {**own, **readers})
             usual.append((child, kind, buffers))
             for name in found:
-                del child._buffers[name]
+                child._buffers.pop(name, None)
         yield lambda: next((name for name, tensor in made if tensor._version), None)
     finally:
         for child, kind, buffers in usual:

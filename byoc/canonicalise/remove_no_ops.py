@@ -89,9 +89,15 @@ def permuted_axes(call: relax.Call) -> list[int]:
     return [int(axis) % rank for axis in call.attrs.axes]
 
 
+def _adds_nothing(part: relax.Expr, axis: int | None) -> bool:
+    """Whether a part of a concatenation has no elements, whatever its open extents are."""
+    shape = shape_of(part)
+    return shape is not None and axis is not None and shape[axis] == 0
+
+
 def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
     """Read through a reshape of a reshape, a transpose of a transpose, and a cast to a dtype that
-    holds all numbers, and back."""
+    holds all numbers, and back; leave out what adds nothing to a concatenation."""
     if op_name(call) == "relax.reshape":
         inner = block.call(call.args[0], "relax.reshape")
         # To Relax's reshape, an extent of 0 means the operand's.
@@ -102,6 +108,12 @@ def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
         same = inner is not None and dtype_of(inner.args[0]) == dtype_of(var)
         if same and _holds_all(dtype_of(inner), dtype_of(var)):
             block.replace(var, relax.op.astype(inner.args[0], dtype_of(var)))
+    elif op_name(call) == "relax.concat" and isinstance(call.args[0], relax.Tuple):
+        parts = call.args[0].fields
+        axis = None if call.attrs.axis is None else int(call.attrs.axis)
+        some = [part for part in parts if not _adds_nothing(part, axis)]
+        if 0 < len(some) < len(parts):
+            block.replace(var, relax.op.concat(some, axis))
     elif op_name(call) == "relax.permute_dims":
         inner = block.call(call.args[0], "relax.permute_dims")
         if inner is not None:

@@ -99,3 +99,24 @@ def test_the_last_rows_and_columns_of_a_buffer(tmp_path: Path) -> None:
         for n in (12, 7, 2, 1):
             x = torch.randn(3, n, n)
             torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
+
+
+class Turned(nn.Module):
+    """The first features are turned, the others, of which there are none, stay."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, rest = x[..., :8], x[..., 8:]
+        return torch.cat((first.sin() * 2, rest), -1) + 1
+
+
+@torch.no_grad()
+def test_a_part_of_nothing_is_not_joined(tmp_path: Path) -> None:
+    module, path, axes = Turned().eval(), tmp_path / "turned.so", ({1: Dim.AUTO},)
+    report = byoc.compile(
+        module, path, example_inputs=(torch.randn(2, 5, 8),), dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        for n in (5, 3):
+            x = torch.randn(2, n, 8)
+            torch.testing.assert_close(torch.from_numpy(model(x)), module(x))

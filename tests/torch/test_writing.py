@@ -185,3 +185,21 @@ def test_a_module_that_writes_an_input_keeps_it(tmp_path: Path) -> None:
             (found,) = model.run({"rows": rows, "place": place}).values()
             wanted = stored(cache, rows, place)
             np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+class Unsqueezed(nn.Module):
+    """A view of the input gets another axis in place, as in WeSpeaker's ResNet."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = x.permute(0, 2, 1)
+        return turned.unsqueeze_(1).sin() * 2
+
+
+@torch.no_grad()
+def test_views_that_get_another_axis_write_nothing(tmp_path: Path) -> None:
+    module, path = Unsqueezed().eval(), tmp_path / "m.so"
+    report = byoc.compile(module, path, example_inputs=(torch.randn(2, 5, 8),), min_bytes=0).report
+    assert report.left == () and len(report.regions) == 1
+    x = torch.randn(2, 5, 8)
+    with byoc.load(path) as model:
+        torch.testing.assert_close(torch.from_numpy(model(x)), module(x))

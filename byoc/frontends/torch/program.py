@@ -230,8 +230,11 @@ class Program:
         written = {name: tensor._version for name, tensor in given.items()}
         results = self._called(module, leaves)
         found = {name: _array(results[place]) for name, place in self.outputs()}
-        changed = {n: _array(t) for n, t in given.items() if t._version != written[n]}
-        return found | changed
+        after = {n: _array(t) for n, t in given.items() if t._version != written[n]}
+        if not self.exported.graph_signature.user_inputs_to_mutate:
+            # A view that got another shape in place (unsqueeze_) counts as written, too.
+            after = {n: a for n, a in after.items() if a.tobytes() != np.array(arrays[n]).tobytes()}
+        return found | after
 
     def with_plural_axes(self) -> Program:
         """The program with the axes that may not be 1, as its module tells them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ from byoc.frontends.torch.read_numbers import read_number
 from byoc.frontends.torch.sizes import float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
+from byoc.frontends.torch.views import with_copies
 from byoc.frontends.torch.whole_layers import whole_layers
 from byoc.ir.dataflow import describe, dtype_of, shape_of
 from byoc.ir.define_symbols import define_symbols
@@ -90,7 +92,8 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     try:
         with whole_layers(), attention_of_any_length():
-            return chosen_in_place(given.run_decompositions(decompositions()))
+            taken_apart = partial(given.run_decompositions, decompositions())
+            return chosen_in_place(with_copies(given, taken_apart))
     except Exception as error:
         if twice := tensor_of_two_names(given):
             raise ModelError(

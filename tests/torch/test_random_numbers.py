@@ -61,6 +61,23 @@ def test_numbers_are_spread_as_pytorch_spreads_them(tmp_path: Path) -> None:
     assert not np.array_equal(found["uniform"], found["halves"].astype(np.float32))
 
 
+@pytest.mark.parametrize("draw", ["normal_", "uniform_", "bernoulli_", "exponential_"])
+def test_what_is_drawn_in_place_alone_is_not_compared(draw: str, tmp_path: Path) -> None:
+    """As the noise of StyleGAN's layers is."""
+
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.tanh() + getattr(x.new_empty(x.shape), draw)()
+
+    given = torch.zeros(64, 64)
+    done = byoc.compile(Noisy().eval(), tmp_path / "net.so", example_inputs=(given,), min_bytes=0)
+    assert len(done.report.regions) == 1 and done.report.offloaded >= 2
+    with byoc.load(tmp_path / "net.so") as model:
+        found = model(given)
+    wanted = getattr(torch.empty(64, 64), draw)().numpy()
+    assert abs(found.mean() - wanted.mean()) <= 0.1 * wanted.std()
+
+
 def test_several_are_chosen_without_repeats(tmp_path: Path) -> None:
     class Several(nn.Module):
         def forward(self, weights: torch.Tensor) -> torch.Tensor:

@@ -66,8 +66,12 @@ def converter_of(target: object) -> Converter | None:
 
 
 def draws(target: object) -> bool:
-    """Whether an operator draws random numbers, which are not PyTorch's in a library."""
-    return _found(RANDOM, target) is not None
+    """Whether an operator draws random numbers, which are not PyTorch's in a library; into a new
+    tensor, or into one that there is, as ``normal_`` does."""
+    if _found(RANDOM, target) is not None:
+        return True
+    packet = isinstance(target, torch._ops.OpOverload) and target.namespace == "aten"
+    return packet and target._opname.removesuffix("_") in RANDOM
 
 
 def keeps_integers(node: torch.fx.Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 import byoc
@@ -18,6 +19,26 @@ class Copies(torch.nn.Module):
         return {"least": least * 2, "rows": whole * 2}
 
 
+class Computed(torch.nn.Module):
+    """Elements that are computed one by one, of masks that are written twice, as hues are."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        hue, least, rows = x * 1, x.clone(), x.clone()
+        hue[x.amax(2, keepdim=True) == x] = (4 + (y / (x.abs() + 1))[x.amax(2, True) == x]) % 6
+        least[y < 0] *= 2
+        rows[y[:, :, 0] > 0] = x[y[:, :, 0] > 0] * y[y[:, :, 0] > 0] + torch.arange(3) * 0.5
+        return {"hue": hue * 2, "least": least * 2, "rows": rows * 2}
+
+
+class Whole(torch.nn.Module):
+    """A quotient of whole numbers, of which those that are not picked have none."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        made = x.clone()
+        made[y > 0] = 60 // y[y > 0]
+        return made * 2
+
+
 class Counted(torch.nn.Module):
     """Masks that are not the same: elements go where others stood."""
 
@@ -30,20 +51,30 @@ class Counted(torch.nn.Module):
 
 
 @torch.no_grad()
-def test_copies_count_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", [Copies(), Computed()])
+def test_copies_count_nothing(module: torch.nn.Module, tmp_path: Path) -> None:
     library = tmp_path / "copies.so"
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("points")}
     given = torch.randn(2, 7, 3), torch.randn(2, 7, 3)
     compiled = byoc.compile(
-        Copies().eval(), library, example_inputs=given, dynamic_shapes=(axes, axes), min_bytes=0
+        module.eval(), library, example_inputs=given, dynamic_shapes=(axes, axes), min_bytes=0
     )
     assert len(compiled.report.regions) == 1 and compiled.report.left == ()
     with byoc.load(library) as model:
         for shape in ((2, 7, 3), (5, 4, 3)):
             x, y = torch.randn(shape), torch.randn(shape)
             found = model.run({"x": x.numpy(), "y": y.numpy()})
-            for name, wanted in Copies()(x, y).items():
+            for name, wanted in module(x, y).items():
                 torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
+@torch.no_grad()
+def test_quotients_of_whole_numbers_are_those_of_the_picked(tmp_path: Path) -> None:
+    library = tmp_path / "whole.so"
+    given = torch.randint(-9, 9, (40,)), torch.randint(-3, 4, (40,))
+    byoc.compile(Whole().eval(), library, example_inputs=given, min_bytes=0)
+    with byoc.load(library) as model:
+        torch.testing.assert_close(torch.from_numpy(model(*given)), Whole()(*given))
 
 
 @torch.no_grad()

@@ -38,7 +38,13 @@ from byoc.frontends.torch.converters.table import (
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.masked_copies import chosen_in_place
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
-from byoc.frontends.torch.nodes import for_checks, graphs_inside, is_random, without_input
+from byoc.frontends.torch.nodes import (
+    for_checks,
+    graphs_inside,
+    is_of_each,
+    is_random,
+    without_input,
+)
 from byoc.frontends.torch.plain_values import (
     as_real,
     computed,
@@ -384,7 +390,7 @@ class _Importer:
             else:
                 value = argument.default_value
             named["x" if argument.name == "self" else argument.name] = self._value(value)
-        if torch.Tag.pointwise in node.target.tags and self._find is converter_of:
+        if is_of_each(node) and self._find is converter_of:
             return {name: self._graph.fitted(value) for name, value in named.items()}
         return named
 

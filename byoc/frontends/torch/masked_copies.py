@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_arg
 
-from byoc.frontends.torch.nodes import graphs_inside, is_random
+from byoc.frontends.torch.nodes import graphs_inside, is_of_each, is_random
 
 _PUTS = (torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default)
 _PICKS = (torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor)
@@ -61,17 +61,12 @@ def _stays(values: torch.fx.Node, into: torch.fx.Node, mask: torch.fx.Node) -> b
     picked = [given for given in values.all_input_nodes if _rank(given) > beside]
     return (
         bool(picked)
-        and _is_of_each(values)
+        and is_of_each(values)
+        and not is_random(values)
         and wanted.is_floating_point()
         and values.meta["val"].dtype == wanted.dtype
         and all(_stays(given, into, mask) for given in picked)
     )
-
-
-def _is_of_each(node: torch.fx.Node) -> bool:
-    """Whether an operator computes each element of those at its place."""
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.pointwise in tags and not is_random(node)
 
 
 def _rank(node: torch.fx.Node) -> int:
@@ -123,7 +118,7 @@ def _called(
 
 
 def _erase_unused(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-    if not node.users and (node.target in _PICKS or _is_of_each(node)):
+    if not node.users and (node.target in _PICKS or is_of_each(node)):
         before = node.all_input_nodes
         graph.erase_node(node)
         for given in before:

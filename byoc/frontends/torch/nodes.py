@@ -9,6 +9,9 @@ import torch
 #: Checks of a traced program, which compute nothing.
 _CHECKS = ("_assert", "sym_constrain_range")
 
+#: What computes single elements, though PyTorch does not tag it so.
+_UNTAGGED = [getattr(torch.ops.aten, n) for n in ("floor_divide", "rsub", "masked_fill", "where")]
+
 
 def inputs_of(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
     """The inputs of a traced program, without its parameters and buffers."""
@@ -56,6 +59,12 @@ def graphs_inside(module: torch.fx.GraphModule) -> Iterator[torch.fx.Graph]:
 def is_random(node: torch.fx.Node) -> bool:
     """Whether a node gives others each time."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def is_of_each(node: torch.fx.Node) -> bool:
+    """Whether an operator computes each element of those at its place."""
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags or getattr(node.target, "overloadpacket", None) in _UNTAGGED
 
 
 def _is_check(node: torch.fx.Node) -> bool:

@@ -391,3 +391,38 @@ def test_unnamed_axes_of_an_encoder_are_not_those_of_its_decoder() -> None:
     apart = [str(axis.extent) for axis in joined(axes, apart=True)]
     assert apart == ["sequence_0", "sequence_1", "past_2", "past_3", "past_3"]
     assert [str(axis.extent) for axis in joined(axes)] == ["sequence_0"] * 2 + ["past_2"] * 3
+
+
+def test_multiples_of_the_file_that_may_not_be_empty_stay_multiples(tmp_path: Path) -> None:
+    """As PyTorch writes ``32 * Dim("h")``: sizes of one more than such took their place."""
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float[batch, 3, h, w] x) => (float[batch, 4, rows, columns] y)
+        <int64[1] one = {1}, int64[1] two = {2}>
+        {
+          halved = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, a)
+          again = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (halved, b)
+          sides = Shape <start = 2> (x)
+          less = Sub (sides, one)
+          half = Div (less, two)
+          more = Add (half, one)
+          begin = Shape <end = 2> (again)
+          size = Concat <axis = 0> (begin, more)
+          doubled = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                            nearest_mode = "floor"> (again, , , size)
+          y = Add (halved, doubled)
+        }"""
+    )
+    for name, shape in (("a", (4, 3, 3, 3)), ("b", (4, 4, 3, 3))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(random(*shape), name))
+    for dim, text in zip(model.graph.input[0].type.tensor_type.shape.dim[2:], "hw", strict=True):
+        dim.dim_param = f"8*{text}"
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.warns(AxesNote, match=r"x:\[batch,3,8\*h\+8,8\*w\+8\]"):
+        done = byoc.compile(tmp_path / "net.onnx", tmp_path / "net.so")
+    assert done.report.left == () and len(done.report.regions) == 1
+    with byoc.load(tmp_path / "net.so") as library:
+        for shape in ((2, 3, 8, 16), (1, 3, 24, 8)):
+            feed = {"x": random(*shape)}
+            assert_agrees(library.run(feed), onnxruntime_outputs(model, feed))

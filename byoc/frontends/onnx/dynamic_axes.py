@@ -240,16 +240,25 @@ def _open(axes: Iterable[DynamicAxis]) -> list[DynamicAxis]:
 
 
 def not_empty(axes: tuple[DynamicAxis, ...], least: int = 1) -> tuple[DynamicAxis, ...]:
-    """The axes with ``name+1`` for a name, or more: no axis but the batch is shorter then."""
+    """The axes with ``name+1`` for a name, or more: no axis but the batch is shorter then.
+
+    Multiples that the file has stay multiples: ``32*name`` becomes ``32*name+32``.
+    """
     related = _relations(axes)
     return tuple(
-        replace(axis, extent=replace(axis.extent, offset=least))
+        replace(axis, extent=replace(axis.extent, offset=_offset(axis.extent, least)))
         if isinstance(axis.extent, Extent)
         and axis.meaning not in ("batch", "past")
         and related[axis.extent.name] == 1
         else axis
         for axis in axes
     )
+
+
+def _offset(extent: Extent, least: int) -> int:
+    """What makes an extent no shorter than that, and takes no other sizes."""
+    steps = -(-(least - extent.offset) // extent.factor)
+    return extent.offset + max(steps, 0) * extent.factor
 
 
 def _relations(axes: Iterable[DynamicAxis]) -> Counter[str]:

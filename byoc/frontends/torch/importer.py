@@ -55,6 +55,7 @@ from byoc.frontends.torch.plain_values import (
 )
 from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.read_numbers import read_number
+from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.sizes import float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
@@ -97,7 +98,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
 
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     try:
-        with whole_layers(), attention_of_any_length():
+        with whole_layers(), attention_of_any_length(), short_sizes():
             taken_apart = partial(given.run_decompositions, decompositions())
             return chosen_in_place(with_copies(given, taken_apart))
     except Exception as error:

@@ -43,6 +43,7 @@ from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.scripts import as_module, with_scripts
 from byoc.frontends.torch.settled_sizes import SettledSizes
+from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.single_rows import not_for_one
 from byoc.frontends.torch.symbols import Symbols, decided_by_data
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -337,7 +338,13 @@ def _traced(
     opened. ``below_autograd``: what derivatives compute is part of it, not that they are asked."""
 
     def trace(strict: bool = False) -> torch.export.ExportedProgram:
-        around = (whole_layers, unchecked_distributions, places_of_one_number, sounds_of_any_length)
+        around = (
+            whole_layers,
+            unchecked_distributions,
+            places_of_one_number,
+            sounds_of_any_length,
+            short_sizes,
+        )
         with torch.set_grad_enabled(below_autograd), ExitStack() as stack:
             for context in around:
                 stack.enter_context(context())

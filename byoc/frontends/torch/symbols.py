@@ -104,11 +104,11 @@ class Symbols:
 
     def extent_of(self, expr: sympy.Basic) -> int | tirx.PrimExpr:
         """The same of a whole number that PyTorch computes from its symbols."""
-        return relax_extent(self._known(expr), self._variables)
+        return relax_extent(self.dim_of(expr), self._variables)
 
     def dim(self, size: Any) -> Dim:
         """A size of PyTorch's as a dimension. Raises ``ValueError`` for one that data decide."""
-        return size if isinstance(size, int) else self._known(size.node.expr)
+        return size if isinstance(size, int) else self.dim_of(size.node.expr)
 
     def equate(self, size: Any, number: int) -> None:
         """Note that a size is this number, as a reshape to it says."""
@@ -133,7 +133,8 @@ class Symbols:
         extent = self.extent(size)
         return extent if least == 0 else tvm.sym.Analyzer().simplify(extent - least)
 
-    def _known(self, expr: sympy.Basic) -> Dim:
+    def dim_of(self, expr: sympy.Basic) -> Dim:
+        """The same of a whole number that PyTorch computes from its symbols."""
         return self._settled.of(normal(self._dim(expr)))
 
     def _dim(self, expr: sympy.Basic) -> Dim:

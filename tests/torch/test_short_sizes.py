@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import byoc
 from byoc.frontends.torch.program import exported
 
+#: Any batch, height and width.
 _OPEN = {0: torch.export.Dim("batch"), 2: torch.export.Dim("h"), 3: torch.export.Dim("w")}
 
 
@@ -31,17 +32,40 @@ class _Same(torch.nn.Module):
         return x
 
 
+class _Windows(torch.nn.Module):
+    """Means of windows of 7 x 7, added to an image that need not be whole ones, and halved."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            batch, channels, height, width = x.shape
+            right, below = ((7 - size % 7) % 7 for size in (width, height))
+            padded = F.pad(x, (0, right, 0, below))
+            windows = padded.view(batch, channels, padded.shape[2] // 7, 7, -1, 7)
+            mean = windows.mean((3, 5), keepdim=True).expand(windows.shape)
+            x = x + mean.reshape(padded.shape)[:, :, :height, :width]
+            odd = ((2 - size % 2) % 2 for size in (width, height))
+            x = F.max_pool2d(F.pad(x, [part for size in odd for part in (0, size)]), 2)
+        return x
+
+
 @torch.no_grad()
 def test_same_padding_layer_by_layer(tmp_path: Path) -> None:
-    module, example = _Same().eval(), (torch.randn(2, 3, 64, 96),)
-    traced = exported(module, example, (_OPEN,)).exported.graph.nodes
-    (*_, height, _) = [n for n in traced if "conv2d" in n.name][-1].meta["val"].shape
-    assert len(str(height)) < 30, height
-    library = tmp_path / "same.so"
-    shapes = (_OPEN,)
-    done = byoc.compile(module, library, example_inputs=example, dynamic_shapes=shapes)
+    _check(_Same().eval(), torch.randn(2, 3, 64, 96), tmp_path / "same.so")
+
+
+@torch.no_grad()
+def test_windows_that_need_not_fit(tmp_path: Path) -> None:
+    _check(_Windows().eval(), torch.randn(2, 3, 340, 400), tmp_path / "windows.so")
+
+
+def _check(module: torch.nn.Module, example: torch.Tensor, library: Path) -> None:
+    """That sizes stay short to the end, and that the one region computes what PyTorch does."""
+    traced = exported(module, (example,), (_OPEN,)).exported.graph.nodes
+    shapes = [n.meta["val"].shape for n in traced if isinstance(n.meta.get("val"), torch.Tensor)]
+    assert len(str(shapes[-1][2])) < 30, shapes[-1]
+    done = byoc.compile(module, library, example_inputs=(example,), dynamic_shapes=(_OPEN,))
     assert len(done.report.regions) == 1 and done.report.left == ()
     with byoc.load(library) as model:
-        for shape in ((1, 3, 1, 33), (3, 3, 97, 64), (2, 3, 31, 200)):
+        for shape in ((2, 3, 90, 233), (3, 3, 197, 164), (2, 3, 131, 300)):
             x = torch.randn(shape)
             torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))

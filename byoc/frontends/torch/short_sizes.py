@@ -21,7 +21,14 @@ from byoc.frontends.torch.symbols import Symbols
 from codegen_cc.dim import Dim
 
 #: What makes a size longer than it has to be; sums, products and quotients of others are short.
-_LONG = (functions.CeilToInt, functions.FloorToInt, functions.Max, functions.Min)
+_LONG = (
+    functions.CeilToInt,
+    functions.FloorToInt,
+    functions.Max,
+    functions.Min,
+    functions.Mod,
+    functions.PythonMod,
+)
 
 
 @contextmanager

@@ -44,11 +44,15 @@ class Custom:
     ``results(operands, attributes)`` gives shape and dtype of each result, in order: operands by
     role, with ``shape`` and ``dtype``.  Extents are integers, or expressions of symbols, with which
     ``+ - * //`` do what they do with integers.  It raises ``ValueError`` for what cannot be.
+
+    ``reference(*arrays, **attributes)`` computes the same in NumPy, for who compares: an array, or
+    a tuple of the results.  What was left out is None.
     """
 
     names: Sequence[str]
     results: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[tuple[Sequence[Dim], str]]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    reference: Callable[..., Any] | None = None
 
     def check(self, who: str) -> None:
         """Raise ``LibraryError``, which begins with ``who``, for what no operator is called or
@@ -64,6 +68,10 @@ class Custom:
             raise LibraryError(
                 f"{who}: results of custom is {self.results!r}; need a function of operands and"
                 " attributes"
+            )
+        if self.reference is not None and not callable(self.reference):
+            raise LibraryError(
+                f"{who}: reference of custom is {self.reference!r}; need a function of arrays"
             )
         for name, given in self.attributes.items():
             if kind_of(given) not in _KINDS:

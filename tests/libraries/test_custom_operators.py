@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import helper as oh
 
 import byoc
 from byoc.cli import main
-from byoc.errors import ByocError, CompileError, ImportFailure, UnsupportedForm
+from byoc.errors import ByocError, CompileError, ImportFailure, UnsupportedForm, VerifyError
 from byoc.library import Custom, Kernel, Library, LibraryError, Link, Operator
 
 pytestmark = pytest.mark.usefixtures("forget_operators")
@@ -174,6 +175,24 @@ def test_a_kernel_comes_before_a_function_of_the_file(tmp_path: Path) -> None:
     assert kernel.library == "own" and kernel.nodes == 1
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_reference_in_numpy(is_right: bool, tmp_path: Path) -> None:
+    def counted(x, weight, bins, top):
+        assert weight is None
+        places = np.minimum((x / np.float32(top) * bins).astype(int), bins - 1)
+        counts = np.bincount(places, minlength=bins).astype(np.int32)
+        return counts + (not is_right), np.float32(counts.max())
+
+    record = replace(HISTOGRAM, custom=replace(HISTOGRAM.custom, reference=counted))
+    given = model(histogram(bins=8), [64], BOTH)
+    keywords = {"libraries": [library(tmp_path, record), "builtin"], "verify": True}
+    if is_right:
+        byoc.compile(given, tmp_path / "m.so", **keywords)
+    else:
+        with pytest.raises(VerifyError, match="output 'y': it is off by"):
+            byoc.compile(given, tmp_path / "m.so", **keywords)
+
+
 def test_in_a_branch(tmp_path: Path) -> None:
     value = oh.make_tensor_value_info("b", TensorProto.FLOAT, None)
     pairs = oh.make_graph(
@@ -285,6 +304,7 @@ def test_the_command_reads_the_library_before_the_model(
         (Custom(["Pairs"], half_as_wide), "'Pairs' is no name; need domain::Name"),
         (Custom(["ai.onnx::Relu"], half_as_wide), "'ai.onnx::Relu' is not yours"),
         (Custom(["a::B"], None), "results of custom is None"),
+        (Custom(["a::B"], half_as_wide, reference=3), "reference of custom is 3"),
         (Custom(["a::B"], half_as_wide, {"k": None}), "attribute 'k' is None; need a type"),
         (Custom(["a::B"], half_as_wide, {"k": []}), r"attribute 'k' is \[\]; need a type"),
         (

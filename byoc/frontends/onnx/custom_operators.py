@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import defs
+from onnx.reference.op_run import OpRun
 from tvm import relax
 
 from byoc.errors import UnsupportedForm
@@ -70,6 +72,28 @@ def converted(
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def evaluators() -> list[type[OpRun]]:
+    """The operators that ONNX's reference evaluator can compute by their references."""
+    return [
+        _evaluator(*name.split("::"), record)
+        for record in custom_operators()
+        if record.custom.reference is not None
+        for name in record.custom.names
+    ]
+
+
+def _evaluator(domain: str, name: str, record: Operator) -> type[OpRun]:
+    custom = record.custom
+
+    def run(self: OpRun, *arrays: np.ndarray | None, **given: Any) -> tuple[np.ndarray, ...]:
+        del self
+        left_out = [None] * (len(record.roles) - len(arrays))
+        made = custom.reference(*arrays, *left_out, **custom.read_attributes(given))
+        return tuple(map(np.asarray, made if isinstance(made, tuple) else (made,)))
+
+    return type(name, (OpRun,), {"op_domain": domain, "_run": run})
 
 
 # ---------------------------------------------------------------------- schemas

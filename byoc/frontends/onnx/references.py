@@ -13,6 +13,7 @@ import onnx
 from byoc.deploy.metadata import LabelledOutput
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.custom_operators import evaluators
 from byoc.frontends.onnx.exact_reference import exact_session
 from byoc.frontends.onnx.labelled_outputs import as_numbers, labelled_outputs
 from byoc.frontends.onnx.read_model import read_graph
@@ -103,7 +104,8 @@ def _onnxruntime(model: Path | onnx.ModelProto) -> Reference:
 def _evaluator(model: Path | onnx.ModelProto) -> Reference:
     from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
+    given = str(model) if isinstance(model, Path) else model
+    evaluator = ReferenceEvaluator(given, new_ops=evaluators())
     for node in filter(has_axis, evaluator.proto_.graph.node):
         raise VerifyError(
             f"operator {node.op_type} (node {node_name(node)}): ONNX's reference evaluator does not"

@@ -25,6 +25,7 @@ from byoc.frontends.onnx.judge import Judge, require_judge
 from byoc.frontends.onnx.partly_quantised import PartlyQuantised
 from byoc.frontends.onnx.unquantised_judge import UnquantisedJudge
 from byoc.frontends.reference import Arrays
+from byoc.frontends.torch import is_of_torch
 from byoc.layer_errors.comparison import Comparison, greatest
 from byoc.layer_errors.keep import Remedy, fewest, remedies_of, with_remedies
 from byoc.layer_errors.network import Network
@@ -97,10 +98,12 @@ def compare(
 
 def _usable(model: Any, request: Request, input_shapes: InputShapes | None) -> Any:
     """The model with its fixed inputs. Raises ``VerifyError`` for what cannot be compared here."""
-    if isinstance(model, tvm.IRModule):
+    others = "a Relax module" if isinstance(model, tvm.IRModule) else ""
+    others = others or ("one of PyTorch" if is_of_torch(model) else "")
+    if others:
         raise VerifyError(
-            "the model is a Relax module, which ONNX Runtime, the judge, cannot run; give the ONNX "
-            "model that it came from"
+            f"the model is {others}, which ONNX Runtime, the judge, cannot run; give it as an ONNX"
+            " model"
         )
     if request.target.is_foreign:
         raise VerifyError(

@@ -56,10 +56,11 @@ WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 def compare_verb(
     model: Path, top: int, rules: control.Choices, as_json: bool, html: Path | None, **others: Any
 ) -> int:
-    """Compare the result of every node of the ONNX file MODEL with ONNX Runtime's.
+    """Compare the result of every node of MODEL, an ONNX or .pt2 file, with the judge's.
 
-    "own" is what a node loses by itself, computing on ONNX Runtime's values; "total" what its
-    result is off by in the network. Errors are shares of the range of the right result.
+    The judge is ONNX Runtime, or PyTorch. "own" is what a node loses by itself, computing on the
+    judge's values; "total" what its result is off by in the network. Errors are shares of the range
+    of the right result.
     """
     if html is not None:
         require_file_to_write(html, VerifyError, [model])

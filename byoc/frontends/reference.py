@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -32,3 +33,31 @@ class Reference:
     examples: Arrays = field(default_factory=dict)
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     traced: Answer | None = None
+
+
+class Judge(Protocol):
+    """What computes a model and tells each of its values, by names of its own.
+
+    ``results`` are those of the nodes' results, by the nodes' names.
+    """
+
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    results: Mapping[str, str]
+
+    def has(self, value: str) -> bool:
+        """Whether the model has a value of this name that a node gives."""
+        ...
+
+    def values(self, names: Collection[str], inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Values by name, for inputs by name. Raises ``VerifyError``."""
+        ...
+
+    def told(self, value: str, array: np.ndarray) -> np.ndarray:
+        """What a library's array of a value is compared as."""
+        ...
+
+    def given(self, value: str, array: np.ndarray, dtype: str) -> np.ndarray:
+        """What a library is given that is to compute on an array of the judge's."""
+        ...

@@ -19,8 +19,7 @@ from byoc.deploy.loader import load
 from byoc.deploy.metadata import TensorInfo
 from byoc.errors import VerifyError
 from byoc.frontends import Imported
-from byoc.frontends.onnx.judge import Judge
-from byoc.frontends.reference import Arrays
+from byoc.frontends.reference import Arrays, Judge
 from byoc.layer_errors.comparison import Comparison
 from byoc.layer_errors.layer import Layer
 from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed, Judged
@@ -74,7 +73,7 @@ class Network:
         with tempfile.TemporaryDirectory(prefix="byoc-compare-") as folder:
             done = self._partitioned(own)  # only now it is known what it reads
             read = {info.name: values[info.name.removeprefix(INPUT)] for info in own.inputs}
-            self.stages.announce("ask ONNX Runtime")
+            self.stages.announce(f"ask {self.judge.name}")
             right = self.judge.values({*map(values.get, names), *read.values()}, self.inputs)
             fed = {info.name: self._given(read[info.name], info, right) for info in own.inputs}
             alone = self._run(done, Path(folder, "own.so"), fed)

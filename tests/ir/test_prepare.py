@@ -282,7 +282,8 @@ def test_unknown_operators_are_named_with_their_nodes() -> None:
     assert line_of(error) == (
         "no converter for operators Frobnicate of domain 'acme' (node 'first', with output 'b'),"
         " Quux of domain 'acme' (node 'last'); export the model with ONNX's own operators, or with"
-        " functions in the file that say what others compute"
+        " functions in the file that say what others compute, or bring a kernel for it"
+        " (docs/my_library.md)"
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from byoc.arguments import as_path
 from byoc.errors import ImportFailure, ModelError
 from byoc.frontends.imported import Imported
-from byoc.frontends.reference import Reference
+from byoc.frontends.reference import Judge, Reference
 from byoc.stages import Stages
 
 if TYPE_CHECKING:
@@ -98,3 +98,10 @@ def torch_reference(program: Program) -> Reference:
         halves=program.halves(),
         traced=None if program.module is None else program.traced_answer,
     )
+
+
+def torch_judge(program: Program) -> Judge:
+    """PyTorch itself, which tells what each node of the program gives."""
+    from byoc.frontends.torch.judge import ProgramJudge
+
+    return ProgramJudge(program)

@@ -87,20 +87,21 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     converter, and ``UnsupportedForm`` where one would give a wrong result.
     """
     require_values(program.exported)
-    taken_apart = _taken_apart(program.exported)
-    kept = changed(taken_apart) if states else None
-    _require_converters(taken_apart, kept.buffers if kept else ())
-    importer = _Importer(taken_apart, program.sizes(), kept)
+    apart = taken_apart(program.exported)
+    kept = changed(apart) if states else None
+    _require_converters(apart, kept.buffers if kept else ())
+    importer = _Importer(apart, program.sizes(), kept)
     outputs = [place for _, place in program.outputs()]
     module = importer.run([name for name, _ in program.inputs()], outputs)
     return define_symbols(module), kept or Changed()
 
 
-def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+def taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """A program of the operators that are converted. Raises ``ImportFailure``, ``ModelError``."""
     try:
         with whole_layers(), attention_of_any_length(), short_sizes():
-            taken_apart = partial(given.run_decompositions, decompositions())
-            return chosen_in_place(with_copies(given, taken_apart))
+            take_apart = partial(given.run_decompositions, decompositions())
+            return chosen_in_place(with_copies(given, take_apart))
     except Exception as error:
         if twice := tensor_of_two_names(given):
             raise ModelError(

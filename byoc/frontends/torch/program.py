@@ -184,7 +184,7 @@ class Program:
         if given is None:
             return {}
         leaves = pytree.tree_leaves(given)
-        return {name: _array(leaves[place]) for name, place in self.inputs()}
+        return {name: array_of_tensor(leaves[place]) for name, place in self.inputs()}
 
     def nodes(self) -> Iterator[torch.fx.Node]:
         """The nodes of all graphs of the program."""
@@ -230,8 +230,8 @@ class Program:
             given[name] = leaves[place] = torch.from_dlpack(tensor_of(array)).clone()
         written = {name: tensor._version for name, tensor in given.items()}
         results = self._called(module, leaves)
-        found = {name: _array(results[place]) for name, place in self.outputs()}
-        after = {n: _array(t) for n, t in given.items() if t._version != written[n]}
+        found = {name: array_of_tensor(results[place]) for name, place in self.outputs()}
+        after = {n: array_of_tensor(t) for n, t in given.items() if t._version != written[n]}
         if not self.exported.graph_signature.user_inputs_to_mutate:
             # A view that got another shape in place (unsqueeze_) counts as written, too.
             after = {n: a for n, a in after.items() if a.tobytes() != np.array(arrays[n]).tobytes()}
@@ -274,7 +274,8 @@ def _is_user_output(spec: Any) -> bool:
     return spec.kind is torch.export.graph_signature.OutputKind.USER_OUTPUT
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def array_of_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """A copy of a tensor, of any dtype that libraries have."""
     dense = tensor.detach().contiguous()
     return np.array(dense.numpy() if dense.dtype == torch.bool else array_of(dense))
 

@@ -45,6 +45,7 @@ from byoc.torch_compile.split import Piece, operators_of, split_at
 from byoc.torch_compile.writing import Writing, tensor_of
 from byoc.torch_compile.written import that_write_inputs
 from codegen_cc.cache import cache_folder, make_room, used
+from codegen_cc.libraries.registry import SHIPPED
 
 #: Options of the backend besides the keywords of ``byoc.compile``.
 _OWN = {"cache": True, "verify": True}
@@ -148,8 +149,11 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := sorted(given.keys() - set(known)):
         raise ControlError(f"option {unknown[0]!r}; the backend byoc has {', '.join(known)}")
     chosen = {**_OWN, **given}
-    Request.of({**DEFAULTS, **_keywords(chosen)})  # PyTorch would run what these refuse
-    return chosen | {"cache": _folder(chosen["cache"])}
+    request = Request.of({**DEFAULTS, **_keywords(chosen)})  # PyTorch would run what it refuses
+    folder = _folder(chosen["cache"])
+    if any(found.name not in SHIPPED for found in request.rules.libraries.all):
+        folder = None  # a user's kernels may be others under the same name and version
+    return chosen | {"cache": folder}
 
 
 def _keywords(chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def choose_precision(
     inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     seed: int = 0,
     **keywords: Unpack[CompileKeywords],
 ) -> ChosenPrecision:
@@ -43,9 +44,10 @@ def choose_precision(
 
     Every node begins in bfloat16, unless ``precision`` says another for it or its kernels gain
     nothing. Those that lose most by themselves are kept in fp32, one more after the other, until
-    no output is off by more than ``max_error`` of its range from ONNX Runtime's. Every choice is
-    compiled and run on ``inputs`` (arrays by name, or an .npz file; typical ones of the network),
-    else on ones drawn with ``seed``. Where bf16x3 is faster than fp32 and its error small enough,
+    no output is off by more than ``max_error`` of its range from ONNX Runtime's, or PyTorch's.
+    Every choice is compiled and run on ``inputs`` (arrays by name, or an .npz file; typical ones of
+    the network), else on a program's example inputs, or on ones drawn with ``seed``. A module of
+    PyTorch needs ``example_inputs``. Where bf16x3 is faster than fp32 and its error small enough,
     it takes the place of fp32 in the end.
 
     Raises ``VerifyError`` where the error is greater with every node in fp32, and whatever
@@ -54,7 +56,8 @@ def choose_precision(
     limit = as_error(max_error, "max_error", VerifyError)
     asked = ("bf16", *without_auto(keywords["precision"]))
     keywords["precision"] = asked
-    found = compare(model, inputs, input_shapes, seed=seed, max_error=limit, **keywords)
+    given = {"example_inputs": example_inputs, "seed": seed}
+    found = compare(model, inputs, input_shapes, max_error=limit, **given, **keywords)
     kept = found.kept
     if not kept.holds:
         raise VerifyError(
@@ -66,5 +69,5 @@ def choose_precision(
         return chosen
     names = [remedy.name for remedy in kept.remedies if remedy.keyword == "precision"]
     keywords["precision"] = (*(f"{name}=bf16x3" for name in names), *asked)
-    error = compare(model, inputs, input_shapes, seed=seed, **keywords).error
+    error = compare(model, inputs, input_shapes, **given, **keywords).error
     return ChosenPrecision(keywords["precision"], error) if error <= limit else chosen

@@ -89,3 +89,10 @@ def test_open_axes_need_sizes() -> None:
     program = torch.export.export(Perceptron().eval(), (), given(), dynamic_shapes=rows)
     with pytest.raises(byoc.VerifyError, match="has axes without a size; "):
         byoc.compare(program)
+
+
+def test_the_precision_of_a_module_is_chosen() -> None:
+    module = Perceptron().eval()
+    chosen = byoc.choose_precision(module, 1e-4, example_inputs=given())
+    assert chosen.error < 1e-4 and chosen.precision[-1] == "bf16" and len(chosen.precision) > 1
+    assert all(text.startswith("layers.") for text in chosen.precision[:-1])

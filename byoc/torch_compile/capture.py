@@ -18,7 +18,7 @@ from byoc.frontends.torch.names import MODULE, NODE, module_path
 from byoc.frontends.torch.program import Program, exported
 from byoc.torch_compile.floats import open_number
 from byoc.torch_compile.results import Result, failure, results_of
-from byoc.torch_compile.written import written_inputs
+from byoc.torch_compile.written import that_turn_inputs, written_inputs
 
 #: The least number that an open extent is: PyTorch takes all to be 2 or more.
 LEAST = 2
@@ -71,6 +71,8 @@ class Captured:
         """Read a graph. Raises ``ImportFailure`` for what no library can be made of."""
         if levels_of(graph) - {"vmap"}:
             raise ImportFailure("derivatives by torch.func; need torch.vmap alone")
+        if turning := that_turn_inputs(graph):
+            raise failure("an input itself gets other axes in place", *turning)
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         shapes = [node.meta.get("example_value") for node in nodes]
         frozen, given, written, sizes, numbers, fixed, floats = [], [], [], {}, [], {}, []

@@ -15,7 +15,7 @@ import torch
 from torch.fx.passes.split_module import split_module
 
 from byoc.torch_compile.capture import freeze, levels_of, thaw
-from byoc.torch_compile.written import written_inputs
+from byoc.torch_compile.written import that_turn, written_inputs
 
 #: What changes how PyTorch runs all that follows.
 _STATES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
@@ -42,9 +42,10 @@ def split_at(
     """A graph split around the nodes that PyTorch runs, whose names ``left`` has with the reasons.
 
     Returns a module that calls the pieces, and these in order; None where nothing else is left, and
-    for a graph that batches tensors on the way (``torch.vmap``), which pieces cannot be given.
+    for a graph that batches tensors on the way (``torch.vmap``), which pieces cannot be given, or
+    gives some other axes in place, as nobody notes which of these a piece is given.
     """
-    if levels_of(graph):
+    if levels_of(graph) or that_turn(graph):
         return None
     numbers = _numbers(graph, left)
     reasons: dict[int, dict[str, None]] = {number: {} for number in numbers.values()}

@@ -13,13 +13,16 @@ _IN_PLACE = (
     *("ilshift", "irshift", "imatmul", "setitem"),
 )
 
+#: What gives the tensor itself other axes, and leaves its elements as they are.
+_OTHER_AXES = ("unsqueeze_", "squeeze_", "transpose_", "swapaxes_", "swapdims_", "t_")
+
 
 def written_by(node: torch.fx.Node) -> torch.fx.Node | None:
     """What an operator writes, by the ways in which its name or arguments say so."""
     if not node.op.startswith("call"):
         return None
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
+    name = _name_of(node)
+    in_place = name.endswith("_") and not name.endswith("__") and name not in _OTHER_AXES
     if in_place or name in _IN_PLACE:
         found = node.args[0] if node.args else None
     else:
@@ -37,6 +40,31 @@ def that_write_inputs(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
     """The operators of a graph that write in the memory of its inputs."""
     given = {memory_of(node) for node in _inputs(graph)} - {None}
     return [node for node in graph.graph.nodes if memory_of(written_by(node)) in given]
+
+
+def that_turn_inputs(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The operators of a graph that give its inputs themselves, not views of them, other axes.
+
+    What is an input under another name, as ``x.contiguous()`` may be, has the tensor of the input.
+    """
+    given = [_tensor_of(node) for node in _inputs(graph)]
+    turned = ((node, _tensor_of(node.args[0])) for node in that_turn(graph))
+    return [node for node, t in turned if t is not None and any(t is one for one in given)]
+
+
+def that_turn(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The operators of a graph that give a tensor itself other axes; its node then tells the last
+    of them only."""
+    return [n for n in graph.graph.nodes if n.args and _name_of(n) in _OTHER_AXES]
+
+
+def _name_of(node: torch.fx.Node) -> str:
+    target = node.target
+    return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+
+def _tensor_of(node: torch.fx.Node) -> Any:
+    return node.meta.get("example_value")
 
 
 def _inputs(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:

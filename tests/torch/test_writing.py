@@ -203,3 +203,27 @@ def test_views_that_get_another_axis_write_nothing(tmp_path: Path) -> None:
     x = torch.randn(2, 5, 8)
     with byoc.load(path) as model:
         torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
+
+
+@torch.no_grad()
+def test_torch_compile_takes_views_that_get_another_axis() -> None:
+    module = Unsqueezed().eval()
+    compiled = compiled_alone(module)
+    for length in (5, 6, 7):  # with an open axis, too
+        x = torch.randn(2, length, 8)
+        torch.testing.assert_close(compiled(x), module(x))
+        assert x.shape == (2, length, 8)
+
+
+@torch.no_grad()
+def test_graphs_that_give_tensors_other_axes_are_not_split() -> None:
+    def with_more(x: torch.Tensor) -> torch.Tensor:
+        turned = x.permute(0, 2, 1)
+        more = torch.igamma(turned.abs(), turned.abs()).sin() * 2
+        return turned.unsqueeze_(1).sin() * 2 + more
+
+    x = torch.randn(2, 5, 8)
+    compiled = torch.compile(with_more, backend=backend, options=OPTIONS)
+    with pytest.warns(FallbackWarning, match=r"a graph: no converter for aten\.igamma"):
+        found = compiled(x)
+    torch.testing.assert_close(found, with_more(x))

@@ -20,8 +20,18 @@ from tvm import relax, tirx
 
 from byoc.frontends.torch.rounded_sizes import rounded_size
 from byoc.frontends.torch.settled_sizes import SettledSizes
-from codegen_cc.dim import Dim, larger, normal, remainder, rounded_quotient, smaller, symbol
-from codegen_cc.region.relax_dims import relax_extent
+from codegen_cc.dim import (
+    Dim,
+    above_zero,
+    larger,
+    normal,
+    remainder,
+    rounded_quotient,
+    same,
+    smaller,
+    symbol,
+)
+from codegen_cc.region.relax_dims import relax_dims, relax_extent
 
 
 def _quotient(above: Dim, below: Dim) -> Dim:
@@ -114,6 +124,16 @@ class Symbols:
         """Note that a size is this number, as a reshape to it says."""
         if not isinstance(size, int) and not size.node.expr.is_Symbol:
             self._equal[size.node.expr] = number
+
+    def written(self, dim: Dim) -> int | tirx.PrimExpr:
+        """A dimension as an extent."""
+        return relax_extent(self._settled.of(dim), self._variables)
+
+    def at_least_none(self, extent: int | tirx.PrimExpr) -> int | tirx.PrimExpr:
+        """A number of Relax's, or 0 where it is below: the same for one that never is."""
+        (dim,) = relax_dims([extent])
+        least = self._settled.of(above_zero(dim))
+        return extent if same(least, dim) else self.written(least)
 
     def name(self, size: Any) -> str:
         """What the symbol is called that is all of a size."""

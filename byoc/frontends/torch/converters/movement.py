@@ -248,12 +248,18 @@ def _with_numbers(g: Graph, x: relax.Expr, pad: Sequence[Value], value: float) -
     """A number around: of integers, and by widths that calls decide, which no kernel pads by."""
     for place, pair in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         axis, ends = x.ty.ndim - 1 - place, []
-        for width in pair:
+        wide = [g.symbols.at_least_none(width) for width in pair]
+        for width in wide:
             shape = [*x.ty.shape.values[:axis], width, *x.ty.shape.values[axis + 1 :]]
             number = g.tensor(value, str(x.ty.dtype))
-            ends.append(None if width == 0 else g.emit(op.broadcast_to(number, shape)))
+            is_none = isinstance(width, int) and width == 0
+            ends.append(None if is_none else g.emit(op.broadcast_to(number, shape)))
         parts = [part for part in (ends[0], x, ends[1]) if part is not None]
         x = g.emit(op.concat(parts, axis)) if len(parts) > 1 else x
+        if relax_dims(wide) != relax_dims(pair):  # in some calls one is below 0, and cuts off
+            (begin,) = relax_dims([wide[0] - pair[0]])
+            begin = g.symbols.written(begin)
+            x = g.emit(part_of(x, axis, begin, begin + g.shape[axis]))
     return x
 
 

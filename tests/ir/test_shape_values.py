@@ -55,6 +55,7 @@ KNOWN = [
     ("Pow", [SHAPE, integers(2)], {}),
     ("Pow", [SHAPE, floats(1, 2, 3, 0)], {}),
     ("Div", [SHAPE, integers(441)], {}),
+    ("Div", [ShapeValue.of([5 - H, 9 - 2 * H]), integers(2)], {}),
     ("Pow", [ShapeValue.of([H**2 + 2 * H + 1, 9], "float32"), floats(0.5)], {}),
     ("Sqrt", [ShapeValue.of([H**2 * 4], "float32")], {}),
     ("Clip", [SCALAR, ShapeValue.of(12), ShapeValue.of(100)], {}),

@@ -130,3 +130,43 @@ def test_the_last_rows_of_a_table(tmp_path: Path) -> None:
     for n, told in ((0, "n is 0 and must be 1 or more"), (10, "extent 9 - n")):
         with pytest.raises(byoc.ByocError, match=told):
             library.run({"x": np.zeros((2, n), np.float32)})
+
+
+def test_rows_of_a_table_up_to_a_place_from_its_end(tmp_path: Path) -> None:
+    """What begins the nearer to the front, the longer the axis is, may end so: 5 - n to -n."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[2, n] x) => (float[r] y)'
+        f"<float[10] table = {{{', '.join(map(str, range(10)))}}},"
+        " int64[1] zero = {0}, int64[1] five = {5}>"
+        """{
+            size = Shape<start = 1, end = 2>(x)
+            begin = Sub(five, size)
+            end = Neg(size)
+            rows = Slice(table, begin, end, zero)
+            y = Mul(rows, rows)
+        }"""
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and report.left == ()
+    library = byoc.load(tmp_path / "m.so")
+    for n in (1, 3, 5, 6, 9, 20):
+        feeds = {"x": np.zeros((2, n), np.float32)}
+        want = onnxruntime_outputs(model, feeds)["y"]
+        np.testing.assert_array_equal(library.run(feeds)["y"], want)
+
+
+def test_sounds_in_the_middle_of_a_known_length(tmp_path: Path) -> None:
+    """Padded to 12 on both sides, and cut to their length again, as Demucs has its segment."""
+    nodes = """
+        size = Shape<start = 1, end = 2>(first)
+        room = Sub(twelve, size)
+        before = Div(room, two)
+        after = Sub(room, before)
+        pads = Concat<axis = 0>(zero, before, zero, zero, after, zero)
+        padded = Pad(first, pads)
+        more = Relu(padded)
+        end = Neg(after)
+        taken = Slice(more, before, end, one)
+    """
+    model = _model(nodes, "int64[1] twelve = {12}, int64[1] two = {2}")
+    _check(model, tmp_path, [(2, t, 8) for t in (1, 2, 5, 6, 11, 12, 13, 15)])

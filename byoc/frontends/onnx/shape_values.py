@@ -123,13 +123,19 @@ def _divide(
 
 
 def _towards_zero(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
-    """A quotient that is 0 where x is below 0, as of h - 1, the steps of a window: never below -y.
+    """A quotient of what may be below 0: as h - 1, the steps of a window, never below -y, or
+    100 - h, the room around a sound that is padded to 100.
 
-    None where it could be less.
+    None where it could be less for small sizes, which others are tried instead of.
     """
-    if not (y.is_Integer and x.is_integer and at_most(1 - y, x)):
+    if not (y.is_Integer and y > 0 and x.is_integer):
         return None
-    return sympy.sympify(above_zero(sympy.floor(x / y)))
+    if at_most(1 - y, x):
+        return sympy.sympify(above_zero(sympy.floor(x / y)))
+    if not at_most(x, x.xreplace(dict.fromkeys(x.free_symbols, sympy.Integer(0)))):
+        return None
+    above, below = (sympy.sympify(above_zero(part)) for part in (x, -x))
+    return sympy.floor(above / y) - sympy.floor(below / y)
 
 
 def _power(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:

@@ -111,7 +111,7 @@ def _forward(begin: Dim, end: Dim, size: Dim, step: int) -> tuple[Dim, Dim]:
     if isinstance(size, int) and clamped:
         if at_most(0, begin) and at_most(begin, end):
             return begin, end
-        if _from_the_middle(begin, size):
+        if at_most(0, end) and _from_the_middle(begin, size):
             inside = size if at_most(size, end) else end
             return begin, normal(begin + above_zero(normal(inside - begin)))
     return first, last

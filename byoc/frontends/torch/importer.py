@@ -352,7 +352,8 @@ class _Importer:
             if all(isinstance(size, int) for size in self._graph.shape):
                 nothing = torch.zeros(self._graph.shape, dtype=results[0].dtype)
                 return [self._builder.emit(self._graph.tensor(nothing))]
-            return [self._builder.emit(relax.op.zeros(self._graph.shape, self._graph.dtype))]
+            number = self._graph.tensor(0, self._graph.dtype)
+            return [self._builder.emit(relax.op.broadcast_to(number, self._graph.shape))]
         convert = self._find(node.target)
         if convert is None and self._find is complex_converter_of:
             raise ValueError("no converter for complex numbers")

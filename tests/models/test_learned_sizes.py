@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper, parser
 
 import byoc
 from byoc.frontends.onnx import import_onnx, prepare
@@ -306,3 +307,26 @@ def test_sizes_that_nothing_repeats(case: str, tmp_path: Path) -> None:
         given = [extent if isinstance(extent, int) else size for extent in shape]
         x = np.random.default_rng(size).standard_normal(given, np.float32)
         assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+
+
+def test_multiples_fit_a_grid_of_one_size(tmp_path: Path) -> None:
+    """The file says 32*h, and adds a grid that was made for one image, as YOLOv5's head has it."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[b, 3, h, w] x) => (float[b, 3, k] y)'
+        "<int64[3] shape = {0, 3, -1}> {"
+        "  small = AveragePool<kernel_shape = [8, 8], strides = [8, 8]>(x)"
+        "  placed = Add(small, grid)"
+        "  y = Reshape(placed, shape)"
+        "}"
+    )
+    grid = np.random.default_rng(0).standard_normal((1, 3, 8, 4), dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(grid, "grid"))
+    for place, name in ((2, "32*h"), (3, "16*w")):
+        model.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(done.report.regions) == 1 and done.report.left == ()
+    assert done.metadata.inputs[0].shape == ("b", 3, 64, 32)
+    x = np.random.default_rng(1).standard_normal((2, 3, 64, 32), dtype=np.float32)
+    want = onnxruntime_outputs(model, {"x": x})["y"]
+    found = byoc.load(tmp_path / "m.so").run({"x": x})["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
     patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
                                                             h and w become 224
+    x [.., 4*h, ..] + grid [.., 16, ..], of an axis 32*h    32*h becomes 128
 
 An import notes each pair of extents that an operator wants to be equal and that are not for all
 sizes (``Unequal``), and takes it for equal to find what comes after. Here a symbol gets the extent
@@ -135,7 +136,7 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         elif broadcast_shape((a,), (b,)) is not None:
             continue
         else:
-            ways = (_tie, _tie_of_cut, _of_size, _more, _uncut, _multiple)
+            ways = (_tie, _tie_of_cut, _of_size, _of_multiple, _more, _uncut, _multiple)
             found = next(filter(None, (way(axes, a, b) for way in ways)), None)
         if found is None:
             continue
@@ -301,6 +302,20 @@ def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int]
     if not at_most(number + 1, made(most + 1)):  # a slice of so many, of any axis that is as long
         return None
     return dict.fromkeys(names, max(least, most, key=lambda size: size & -size))
+
+
+def _of_multiple(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int] | None:
+    """The size of an axis 32*h at which what is made of it is a number: 128, where 4*h is 16."""
+    number, dim = (a, sympy.sympify(b)) if isinstance(a, int) else (b, sympy.sympify(a))
+    if not isinstance(number, int) or len(dim.free_symbols) != 1:
+        return None
+    (own,) = dim.free_symbols
+    times = _factor(axes, str(own)) if str(own) in _order(axes) else None
+    share, rest = dim.coeff(own), dim.coeff(own, 0)
+    if times in (None, 1) or share == 0 or sympy.expand(dim - share * own - rest) != 0:
+        return None
+    value = (number - rest) / share
+    return {str(own): times * int(value)} if value.is_Integer and value > 0 else None
 
 
 def _fewest_more(

@@ -52,6 +52,19 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
         torch.zeros_like(z) + torch.ones_like(w) * z + torch.full_like(w, 2 - 1j)
     ),
     "where": lambda z, w: torch.where(z.real > 0, z, w.real),
+    "where_numbers": lambda z, w: (
+        torch.where(z.real > 0, z, 0) + torch.where(w.imag > 0, 1 - 2j, w) + torch.sgn(z)
+    ),
+    "windows": lambda z, w: z.unfold(1, 3, 1) + w.unfold(-1, 2, 2)[:, :2, :1, 1:],
+    "gathered": lambda z, w: z.gather(2, torch.tensor([[[0, 2, 1]], [[3, 3, 0]]])) + w[:, :1, :3],
+    "put": lambda z, w: (
+        z.index_put((torch.tensor([1, 0]),), w) + w.index_add(1, torch.tensor([0, 1, 2, 0]), z)
+    ),
+    "lengths": lambda z, w: z / w.norm(dim=1, keepdim=True) + torch.linalg.vector_norm(z, 1),
+    "convolved": lambda z, w: torch.nn.functional.conv1d(
+        z, w[:, :2, :3], z[0, 0, :2], padding=1, groups=2
+    ),
+    "convolved_images": lambda z, w: torch.nn.functional.conv2d(z[None], w[None], dilation=1),
     "padded": lambda z, w: torch.nn.functional.pad(z, (1, 0, 0, 2)) + w.repeat(1, 2, 2)[:, :6, :5],
     "diagonals": lambda z, w: z.diagonal(1, -1, 1) + w.diagonal(-1, 1, 2) - z[0].trace(),
     "triangles": lambda z, w: z.tril(1) * w.triu() + w.masked_fill(z.real > 0, 2 - 1j),

@@ -94,13 +94,58 @@ def _stacked(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
     return _as_complex(torch.stack([*map(pairs, tensors)], dim % (tensors[0].dim() + 1)))
 
 
-def _chosen(condition: torch.Tensor, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return _as_complex(torch.where(condition.unsqueeze(-1), pairs(x), pairs(other)))
+def _windows(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+    made = pairs(x).unfold(dimension % x.dim(), size, step)  # whose elements are the last axis
+    return _as_complex(made.transpose(-1, -2))
+
+
+def _gathered(x: torch.Tensor, dim: int, index: torch.Tensor, **_: Any) -> torch.Tensor:
+    return _of_parts(*(torch.gather(part, dim, index) for part in _parts(x)))
+
+
+def _chosen(condition: torch.Tensor, x: Any, other: Any) -> torch.Tensor:
+    (real, *_) = (v.dtype.to_real() for v in (x, other) if _is_complex(v))
+    chosen = (
+        pairs(value)
+        if isinstance(value, torch.Tensor)
+        else torch.stack([torch.full((), p, dtype=real) for p in _parts_of(value)])
+        for value in (x, other)
+    )
+    return _as_complex(torch.where(condition.unsqueeze(-1), *chosen))
+
+
+def _parts_of(number: complex) -> tuple[float, float]:
+    return complex(number).real, complex(number).imag
+
+
+def _put(
+    x: torch.Tensor, indices: list[Any], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    return _as_complex(aten.index_put(pairs(x), indices, pairs(values), accumulate))
+
+
+def _length(
+    x: torch.Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, **named: Any
+) -> torch.Tensor:
+    return torch.linalg.vector_norm(x.abs(), order, dim, keepdim, **named)
+
+
+def _convolved(
+    operator: torch._ops.OpOverload,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *others: Any,
+) -> torch.Tensor:
+    (a, b), (c, d) = _parts(x), _parts(weight)
+    more = (None, None) if bias is None else _parts(bias)
+    real = operator(a, c, more[0], *others) - operator(b, d, None, *others)
+    return _of_parts(real, operator(a, d, more[1], *others) + operator(b, c, None, *others))
 
 
 def _masked(x: torch.Tensor, mask: torch.Tensor, value: Any) -> torch.Tensor:
     is_tensor = isinstance(value, torch.Tensor)
-    new = _parts(value) if is_tensor else (complex(value).real, complex(value).imag)
+    new = _parts(value) if is_tensor else _parts_of(value)
     return _of_parts(*(torch.where(mask, n, p) for n, p in zip(new, _parts(x), strict=True)))
 
 
@@ -109,7 +154,7 @@ def _filled(size: list[int], value: complex, **named: Any) -> Any:
     if dtype is None or not dtype.is_complex:
         return NotImplemented
     real = dtype.to_real()
-    parts = [torch.full(size, p, dtype=real) for p in (complex(value).real, complex(value).imag)]
+    parts = [torch.full(size, part, dtype=real) for part in _parts_of(value)]
     return _of_parts(*parts)
 
 
@@ -229,7 +274,15 @@ _FUNCTIONS: dict[torch._ops.OpOverload, Made] = {
     aten.pad.default: _padded,
     aten.repeat.default: _repeated,
     aten.stack.default: _stacked,
-    aten.where.self: _chosen,
+    aten.unfold.default: _windows,
+    aten.gather.default: _gathered,
+    **dict.fromkeys((aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther), _chosen),
+    aten.index_put.default: _put,
+    aten.linalg_vector_norm.default: _length,
+    **{
+        operator: partial(_convolved, operator)
+        for operator in (aten.conv1d.default, aten.conv2d.default)
+    },
     aten.diagonal.default: _diagonal,
     **{
         operator: partial(_triangle, operator)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +24,7 @@ from byoc.frontends.torch.buffers import (
     changes_refused,
     is_as_before,
     require_values,
-    tensor_of_two_names,
 )
-from byoc.frontends.torch.called import attention_of_any_length
 from byoc.frontends.torch.control_flow import ControlFlow, converts
 from byoc.frontends.torch.converters.table import (
     complex_converter_of,
@@ -35,8 +32,6 @@ from byoc.frontends.torch.converters.table import (
     draws,
     keeps_integers,
 )
-from byoc.frontends.torch.decompositions import decompositions
-from byoc.frontends.torch.masked_copies import chosen_in_place
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.nodes import (
     for_checks,
@@ -55,12 +50,10 @@ from byoc.frontends.torch.plain_values import (
 )
 from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.read_numbers import read_number
-from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.sizes import float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
+from byoc.frontends.torch.taken_apart import taken_apart
 from byoc.frontends.torch.values import Graph, dtype_name
-from byoc.frontends.torch.views import with_copies
-from byoc.frontends.torch.whole_layers import whole_layers
 from byoc.ir.dataflow import describe, dtype_of, shape_of
 from byoc.ir.define_symbols import define_symbols
 from codegen_cc.dim import same
@@ -94,21 +87,6 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     outputs = [place for _, place in program.outputs()]
     module = importer.run([name for name, _ in program.inputs()], outputs)
     return define_symbols(module), kept or Changed()
-
-
-def taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """A program of the operators that are converted. Raises ``ImportFailure``, ``ModelError``."""
-    try:
-        with whole_layers(), attention_of_any_length(), short_sizes():
-            take_apart = partial(given.run_decompositions, decompositions())
-            return chosen_in_place(with_copies(given, take_apart))
-    except Exception as error:
-        if twice := tensor_of_two_names(given):
-            raise ModelError(
-                f"{twice[0]!r} and {twice[1]!r} are one tensor, of which the module may change "
-                "one; export it with strict=True"
-            ) from error
-        raise ImportFailure(f"PyTorch cannot take the program apart: {one_line(error)}") from error
 
 
 def _require_converters(program: torch.export.ExportedProgram, kept: Collection[str]) -> None:

@@ -15,9 +15,9 @@ import torch
 from byoc.deploy.exchange import numpy_dtype, tensor_of
 from byoc.errors import VerifyError
 from byoc.frontends.reference import Arrays
-from byoc.frontends.torch.importer import taken_apart
 from byoc.frontends.torch.names import node_names
 from byoc.frontends.torch.program import Program, array_of_tensor
+from byoc.frontends.torch.taken_apart import taken_apart
 from codegen_cc.errors import foreign_errors_as
 
 #: Before the names of nodes in those of values, which outputs have names among as well.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -34,6 +33,8 @@ from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.derivatives import VIOLATED, traced_below_autograd
 from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.examples import require_traceable, taken_inputs
+from byoc.frontends.torch.failures import decided_by_data as is_of_data
+from byoc.frontends.torch.failures import reason_of
 from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
@@ -41,6 +42,7 @@ from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.noted_guards import symbol_names, traced_with_conditions
 from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
+from byoc.frontends.torch.plain_numbers import PlainNumbers
 from byoc.frontends.torch.scripts import as_module, with_scripts
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from byoc.frontends.torch.short_sizes import short_sizes
@@ -301,7 +303,7 @@ def exported(
     model = as_module(model)
     require_traceable(model)
     args, kwargs = taken_inputs(example_inputs)
-    trace = partial(_traced, model, args, kwargs, within_dynamo)
+    trace = partial(_traced, model, args, kwargs, within_dynamo, PlainNumbers())
     program = failure = None
     try:
         program = with_scripts(model, partial(traced_with_conditions, trace, dynamic_shapes))
@@ -311,7 +313,7 @@ def exported(
     if derives and (below := traced_below_autograd(model, partial(trace, dynamic_shapes))):
         program = below
     elif program is None:
-        why = f"PyTorch cannot export {type(model).__name__}: {_why(failure)}"
+        why = f"PyTorch cannot export {type(model).__name__}: {reason_of(failure)}"
         raise ModelError(why) from failure
     else:
         derives = False
@@ -324,7 +326,7 @@ def _may_derive(program: torch.export.ExportedProgram | None, failure: Exception
     """Whether a trace above autograd lost derivatives, or failed and perhaps for such ones."""
     if program is not None:
         return lost_constant(program) is not None
-    return not _decided_by_data(failure) and VIOLATED not in str(failure)
+    return not is_of_data(failure) and VIOLATED not in str(failure)
 
 
 def _traced(
@@ -332,6 +334,7 @@ def _traced(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     within_dynamo: bool,
+    numbers: PlainNumbers,
     shapes: Any,
     below_autograd: bool = False,
 ) -> torch.export.ExportedProgram:
@@ -356,12 +359,12 @@ def _traced(
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
     try:
-        return _followed(model, trace, within_dynamo)
+        return numbers.left_open(partial(_followed, model, trace, within_dynamo))
     except Exception as error:
         if not is_unknown(error):
             raise
     with opened_results(model):
-        return _followed(model, trace, within_dynamo)
+        return numbers.left_open(partial(_followed, model, trace, within_dynamo))
 
 
 def _followed(
@@ -379,7 +382,7 @@ def _followed(
             # len(x) is one number for this tracer alone.
             with suppress(Exception):
                 return trace(True)
-        if not _decided_by_data(error):
+        if not is_of_data(error):
             raise
         any_length = attention_of_any_length()(trace)
         others = [any_length, partial(_with_known_numbers, model, trace), partial(any_length, True)]
@@ -403,10 +406,6 @@ def _with_known_numbers(
         return program
 
 
-def _decided_by_data(error: Exception) -> bool:
-    return "data-dependent" in str(error).lower() or "GuardOnDataDependent" in type(error).__name__
-
-
 def read(path: Path) -> Program:
     """Read a .pt2 file. Raises ``ModelError``."""
     if not path.is_file():
@@ -422,26 +421,3 @@ def read(path: Path) -> Program:
     finally:
         log.disabled = quiet
     return Program(program, file=path)
-
-
-def _why(error: Exception) -> str:
-    """What failed, in one line, and where in the user's code."""
-    if _decided_by_data(error):
-        return f"control flow depends on the data of a tensor{_where(error)}"
-    if VIOLATED in str(error):
-        reasons = [line.strip(" -") for line in str(error).splitlines() if line.startswith("  - ")]
-        return "; ".join(reasons) or one_line(error)
-    return f"{one_line(error)}{_where(error)}"
-
-
-def _where(error: Exception) -> str:
-    """The last line of users' code that the error passed through."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-
-
-def _is_users(file: str) -> bool:
-    """Whether a file is none of PyTorch's, ours or Python's."""
-    others = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<")
-    of_python = file.startswith(str(Path(traceback.__file__).parent)) and "-packages" not in file
-    return not file.startswith(others) and not of_python

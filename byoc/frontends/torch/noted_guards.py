@@ -7,7 +7,7 @@ have conditions. So such ones are traced, and the library checks the conditions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,8 @@ from torch.export import Dim, ExportedProgram
 from torch.export.dynamic_shapes import _DerivedDim
 from torch.utils import _pytree as pytree
 
+from byoc.deploy.conditions import condition
+from byoc.errors import ModelError
 from byoc.frontends.torch.nodes import inputs_of
 
 _UNPROVED = "satisfy the generated guard"
@@ -73,6 +75,27 @@ def _are_named_alike(program: ExportedProgram, shapes: Any) -> bool:
             if symbols.setdefault(dim.__name__, size.node.expr) != size.node.expr:
                 return False
     return len(set(symbols.values())) == len(symbols)
+
+
+def require_open(conditions: Sequence[str], names: Iterable[str], greatest: int) -> None:
+    """Raise ``ModelError`` for a named size that conditions leave one value, as those of code
+    do that keeps what it made for one image; ``greatest`` is above all that are in question.
+
+    PyTorch's tracer says so where the size itself is fixed, and not where one made of it is.
+    """
+    known = [condition(text) for text in conditions]
+    for name in names:
+        own = [needed for needed in known if needed.names == {name}]
+        fixing = [needed.text for needed in own if " == " in needed.text]
+        if not fixing:
+            continue
+        sizes = (size for size in range(1, greatest) if all(c.holds({name: size}) for c in own))
+        if (only := next(sizes, None)) is not None and next(sizes, None) is None:
+            raise ModelError(
+                f"{name!r} was declared open, and the module's code is for {name} = {only} alone: "
+                f"it needs {fixing[-1]}; give the axis a fixed size, or a module that has not run, "
+                "where it keeps what it made for one size"
+            )
 
 
 def symbol_names(

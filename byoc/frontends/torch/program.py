@@ -39,7 +39,11 @@ from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
-from byoc.frontends.torch.noted_guards import symbol_names, traced_with_conditions
+from byoc.frontends.torch.noted_guards import (
+    require_open,
+    symbol_names,
+    traced_with_conditions,
+)
 from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.plain_numbers import PlainNumbers
@@ -319,6 +323,8 @@ def exported(
         derives = False
     names = symbol_names(program, dynamic_shapes, args, kwargs)
     made = Program(program, model, symbols=names, derives=derives)
+    extents = [n for array in made.examples().values() for n in array.shape]
+    require_open(made.noted, names.values(), 2 * max(extents, default=0) + 2)
     return made.with_plural_axes()
 
 

@@ -74,12 +74,14 @@ def _not_plain(leaf: Any) -> str:
 
 def _of_their_own(inputs: Any) -> Any:
     """Inputs with memory of their own: what PyTorch notes of the tensor that one is a view of, it
-    cannot check afterwards. A tensor that is given twice stays one."""
-    made: dict[int, torch.Tensor] = {}
+    cannot check afterwards. One that is given twice is two, as others may be given in its places:
+    the tracer would read the one for both."""
+    known: set[int] = set()
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor._base is None:
+        if tensor._base is None and id(tensor) not in known:
+            known.add(id(tensor))
             return tensor
-        return made.setdefault(id(tensor), tensor.detach().clone())
+        return tensor.detach().clone()
 
     return pytree.tree_map_only(torch.Tensor, copy, inputs)

@@ -7,7 +7,7 @@ have conditions. So such ones are traced, and the library checks the conditions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,13 +18,19 @@ from torch.utils import _pytree as pytree
 
 from byoc.deploy.conditions import condition
 from byoc.errors import ModelError
-from byoc.frontends.torch.nodes import inputs_of
 
-_UNPROVED = "satisfy the generated guard"
+#: What the tracer says of guards that it does not prove, or that it solves, at times for one of
+#: many sizes: ``(3 * n - 1) // n == 2`` of ``torch.chunk``.
+_UNPROVED = ("satisfy the generated guard", "solving the guards generated")
 
 
-def traced_with_conditions(trace: Callable[[Any], ExportedProgram], shapes: Any) -> ExportedProgram:
-    """What ``trace`` makes of the declared shapes, whose named sizes may have conditions."""
+def traced_with_conditions(
+    trace: Callable[[Any], ExportedProgram],
+    declared: Callable[[ExportedProgram], Sequence[tuple[Dim, Any]]],
+    shapes: Any,
+) -> ExportedProgram:
+    """What ``trace`` makes of the declared shapes, whose named sizes may have conditions;
+    ``declared`` gives the sizes of a program that have names."""
     try:
         return trace(shapes)
     except Exception as error:
@@ -32,7 +38,7 @@ def traced_with_conditions(trace: Callable[[Any], ExportedProgram], shapes: Any)
         if nameless is not None:
             with suppress(Exception):
                 program = trace(nameless)
-                if _are_named_alike(program, shapes):
+                if _are_named_alike(declared(program)):
                     return program
         raise
 
@@ -43,7 +49,7 @@ def _without_names(error: Exception, shapes: Any) -> Any | None:
     None where it refused for another reason, and where sizes are computed of others (``2 * n``).
     """
     reasons = [line for line in str(error).splitlines() if line.startswith("  - ")]
-    unproved = bool(reasons) and all(_UNPROVED in line for line in reasons)
+    unproved = bool(reasons) and all(any(text in line for text in _UNPROVED) for line in reasons)
     if not unproved and not isinstance(error, NotImplementedError):  # of SymPy, which proves
         return None
     dims = [leaf for leaf in pytree.tree_leaves(shapes) if isinstance(leaf, Dim)]
@@ -57,24 +63,15 @@ def _without_names(error: Exception, shapes: Any) -> Any | None:
     return pytree.tree_map_only(Dim, nameless, shapes)
 
 
-def _are_named_alike(program: ExportedProgram, shapes: Any) -> bool:
+def _are_named_alike(declared: Sequence[tuple[Dim, Any]]) -> bool:
     """Whether each named size is one symbol, another than that of each other name."""
-    values = list(shapes.values()) if isinstance(shapes, dict) else list(shapes)
-    given = inputs_of(program)
-    if len(values) != len(given):
-        return False
     symbols: dict[str, Any] = {}
-    for node, axes in zip(given, values, strict=True):
-        pairs = axes.items() if isinstance(axes, dict) else enumerate(axes or ())
-        for axis, dim in pairs:
-            if not isinstance(dim, Dim):
-                continue
-            size = node.meta["val"].shape[axis]
-            if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
-                return False
-            if symbols.setdefault(dim.__name__, size.node.expr) != size.node.expr:
-                return False
-    return len(set(symbols.values())) == len(symbols)
+    for dim, size in declared:
+        if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+            return False
+        if symbols.setdefault(dim.__name__, size.node.expr) != size.node.expr:
+            return False
+    return bool(symbols) and len(set(symbols.values())) == len(symbols)
 
 
 def require_open(conditions: Sequence[str], names: Iterable[str], greatest: int) -> None:
@@ -98,25 +95,12 @@ def require_open(conditions: Sequence[str], names: Iterable[str], greatest: int)
             )
 
 
-def symbol_names(
-    program: torch.export.ExportedProgram, shapes: Any, args: tuple[Any, ...], kwargs: Any
-) -> dict[str, str]:
+def symbol_names(declared: Iterable[tuple[Dim, Any]]) -> dict[str, str]:
     """The names that a user gave dimensions (``Dim("batch")``), by PyTorch's symbols."""
-    if shapes is None:
-        return {}
     names: dict[str, str] = {}
-    values = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
-    given = inputs_of(program)
-    if len(values) != len(given):
-        return names
-    for node, axes in zip(given, values, strict=True):
-        value = node.meta.get("val")
-        pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes or ())
-        for axis, dim in pairs:
-            if not isinstance(dim, Dim) or not isinstance(value, torch.Tensor):
-                continue
-            if isinstance(size := value.shape[axis], torch.SymInt):
-                names |= _named(size.node.expr, dim)
+    for dim, size in declared:
+        if isinstance(size, torch.SymInt):
+            names |= _named(size.node.expr, dim)
     return names
 
 

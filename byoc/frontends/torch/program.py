@@ -30,6 +30,7 @@ from byoc.frontends.torch.called import (
 )
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
+from byoc.frontends.torch.declared_axes import joined_axes, traced_sizes
 from byoc.frontends.torch.derivatives import VIOLATED, traced_below_autograd
 from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.examples import require_traceable, taken_inputs
@@ -307,10 +308,12 @@ def exported(
     model = as_module(model)
     require_traceable(model)
     args, kwargs = taken_inputs(example_inputs)
-    trace = partial(_traced, model, args, kwargs, within_dynamo, PlainNumbers())
+    trace = partial(_traced, model, args, kwargs, within_dynamo, PlainNumbers(), dynamic_shapes)
+    declared = partial(traced_sizes, model, shapes=dynamic_shapes)
     program = failure = None
     try:
-        program = with_scripts(model, partial(traced_with_conditions, trace, dynamic_shapes))
+        attempts = partial(traced_with_conditions, trace, declared, dynamic_shapes)
+        program = with_scripts(model, attempts)
     except Exception as error:
         failure = error
     derives = not within_dynamo and _may_derive(program, failure)
@@ -321,7 +324,7 @@ def exported(
         raise ModelError(why) from failure
     else:
         derives = False
-    names = symbol_names(program, dynamic_shapes, args, kwargs)
+    names = symbol_names(declared(program))
     made = Program(program, model, symbols=names, derives=derives)
     extents = [n for array in made.examples().values() for n in array.shape]
     require_open(made.noted, names.values(), 2 * max(extents, default=0) + 2)
@@ -341,6 +344,7 @@ def _traced(
     kwargs: dict[str, Any],
     within_dynamo: bool,
     numbers: PlainNumbers,
+    declared: Any,
     shapes: Any,
     below_autograd: bool = False,
 ) -> torch.export.ExportedProgram:
@@ -359,6 +363,8 @@ def _traced(
             for context in around:
                 stack.enter_context(context())
             stack.enter_context(causal_by_sizes(model))
+            if not strict:
+                stack.enter_context(joined_axes(model, (args, kwargs), declared))
             if below_autograd:
                 below = partial(torch.export._trace._export, strict=False, pre_dispatch=False)
                 return below(model, args, kwargs, dynamic_shapes=shapes)

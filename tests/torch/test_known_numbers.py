@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from torch import nn
 
 import byoc
+from byoc.errors import ModelError
+from byoc.frontends.torch.program import exported
 
 
 class Padded(nn.Module):
@@ -125,3 +128,36 @@ def test_data_that_is_written_into_them_decides_nothing(sign: int) -> None:
     given = (torch.full((2, 8), sign * 0.01),)
     with pytest.raises(byoc.ByocError, match="control flow depends on the data"):
         byoc.compile(Integrated(True).eval(), example_inputs=given)
+
+
+class _Kept(nn.Module):
+    """Decides by a number that it keeps, then by another thing."""
+
+    kept: torch.Tensor
+
+    def __init__(self, decide: Callable[[torch.Tensor], bool]) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.tensor(2))
+        self.decide = decide
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kept > 1:
+            x = 2 * x
+        return x.exp() if self.decide(x) else x.sin()
+
+
+def test_the_attempt_that_came_furthest_tells_the_line() -> None:
+    with pytest.raises(ModelError, match=r"data of a tensor \(.*, line \d+\)") as caught:
+        exported(_Kept(_is_positive).eval(), (torch.rand(3),))
+    place = f"line {_is_positive.__code__.co_firstlineno + 1})"
+    assert str(caught.value).endswith(place)
+
+
+def test_named_sizes_beside_known_numbers() -> None:
+    shapes = ({0: torch.export.Dim("n")},)
+    program = exported(_Kept(lambda x: x.shape[0] % 2 == 0).eval(), (torch.rand(4),), shapes)
+    assert program.conditions() == ("n % 2 == 0",)
+
+
+def _is_positive(x: torch.Tensor) -> bool:
+    return bool(x.sum() > 0)

@@ -26,6 +26,12 @@ def reason_of(error: Exception) -> str:
     return f"{one_line(error)}{_where(error)}"
 
 
+def tells_where(error: Exception) -> bool:
+    """Whether a failure is worth more than that of an attempt before: what open sizes must meet, or
+    the line that asks for data. The tracer of ``torch.compile`` knows no such line."""
+    return VIOLATED in str(error) or (decided_by_data(error) and bool(_where(error)))
+
+
 def _where(error: Exception) -> str:
     """The last line of users' code that the error passed through."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]

@@ -35,7 +35,7 @@ from byoc.frontends.torch.derivatives import VIOLATED, traced_below_autograd
 from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.examples import require_traceable, taken_inputs
 from byoc.frontends.torch.failures import decided_by_data as is_of_data
-from byoc.frontends.torch.failures import reason_of
+from byoc.frontends.torch.failures import reason_of, tells_where
 from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
@@ -398,6 +398,7 @@ def _followed(
             raise
         any_length = attention_of_any_length()(trace)
         others = [any_length, partial(_with_known_numbers, model, trace), partial(any_length, True)]
+        last = error
         for other in others[: 2 if within_dynamo else 3]:
             try:
                 with PassedAssertions():
@@ -405,7 +406,8 @@ def _followed(
             except Exception as failure:
                 if is_unknown(failure):
                     raise
-        raise
+                last = failure if tells_where(failure) else last
+        raise last from None
 
 
 def _with_known_numbers(

@@ -90,8 +90,8 @@ def require_open(conditions: Sequence[str], names: Iterable[str], greatest: int)
         if (only := next(sizes, None)) is not None and next(sizes, None) is None:
             raise ModelError(
                 f"{name!r} was declared open, and the module's code is for {name} = {only} alone: "
-                f"it needs {fixing[-1]}; give the axis a fixed size, or a module that has not run, "
-                "where it keeps what it made for one size"
+                f"it needs {fixing[-1]}; give the axis a fixed size, or another example (a "
+                "larger one, or a module that has not run, where it keeps what it made)"
             )
 
 

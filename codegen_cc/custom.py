@@ -26,8 +26,8 @@ _FULL_NAME = re.compile(r"[A-Za-z_][\w.-]*::[A-Za-z_]\w*", re.ASCII)
 #: What attributes may be: numbers, texts, lists of them.
 _KINDS = (int, float, str, list[int], list[float], list[str])
 
-#: Those that are ONNX's own, of which nobody brings others.
-_TAKEN = ("ai.onnx", "aten", "prim")
+#: Domains of ONNX's and namespaces of PyTorch's own, of which nobody brings others.
+_TAKEN = re.compile(r"(ai\.onnx(\..*)?|aten|prim|prims)::")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Custom:
         for name in self.names:
             if not isinstance(name, str) or not _FULL_NAME.fullmatch(name):
                 raise LibraryError(f"{who}: {name!r} is no name; need domain::Name")
-            if name.partition("::")[0] in _TAKEN:
+            if _TAKEN.match(name):
                 raise LibraryError(f"{who}: {name!r} is not yours; need a domain of your own")
         if not callable(self.results):
             raise LibraryError(

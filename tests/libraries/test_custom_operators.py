@@ -303,6 +303,7 @@ def test_the_command_reads_the_library_before_the_model(
         (Custom("com.acme::A", half_as_wide), "need a list of names"),
         (Custom(["Pairs"], half_as_wide), "'Pairs' is no name; need domain::Name"),
         (Custom(["ai.onnx::Relu"], half_as_wide), "'ai.onnx::Relu' is not yours"),
+        (Custom(["ai.onnx.ml::Scaler"], half_as_wide), "'ai.onnx.ml::Scaler' is not yours"),
         (Custom(["a::B"], None), "results of custom is None"),
         (Custom(["a::B"], half_as_wide, reference=3), "reference of custom is 3"),
         (Custom(["a::B"], half_as_wide, {"k": None}), "attribute 'k' is None; need a type"),

@@ -81,16 +81,13 @@ static const cast_run casts[][EXT_BFLOAT16 + 1] = {
     EXT_FROM(int8),    EXT_FROM(uint8), EXT_FROM(float16), EXT_FROM(bfloat16)};
 static const int64_t sizes[] = {4, 4, 8, 1, 1, 1, 2, 2};
 
-#if defined(EXT_SIMD_AVX512)
-/* From and to float16 by the CPU's own conversion, which gives and takes subnormal halves in
- * whatever mode a process has set. */
+#if defined(EXT_FLOAT16_CASTS)
 static void halves_of_floats(int64_t n, const void* from, void* to) {
   const float* x = from;
   uint16_t* y = to;
   for (int64_t i = 0; i < n; i += VL) {
     const int64_t lanes = i64_min(VL, n - i);
-    const __m256i half = _mm512_cvtps_ph(vf_load_n(x + i, lanes), _MM_FROUND_TO_NEAREST_INT);
-    _mm256_mask_storeu_epi16(y + i, vm_first(lanes), half);
+    vf_store_float16_n(y + i, vf_load_n(x + i, lanes), lanes);
   }
 }
 static void floats_of_halves(int64_t n, const void* from, void* to) {
@@ -98,13 +95,13 @@ static void floats_of_halves(int64_t n, const void* from, void* to) {
   float* y = to;
   for (int64_t i = 0; i < n; i += VL) {
     const int64_t lanes = i64_min(VL, n - i);
-    vf_store_n(y + i, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vm_first(lanes), x + i)), lanes);
+    vf_store_n(y + i, vf_load_float16_n(x + i, lanes), lanes);
   }
 }
 #endif
 
 static cast_run run_of(ext_dtype from, ext_dtype to) {
-#if defined(EXT_SIMD_AVX512)
+#if defined(EXT_FLOAT16_CASTS)
   if (from == EXT_FLOAT32 && to == EXT_FLOAT16) return halves_of_floats;
   if (from == EXT_FLOAT16 && to == EXT_FLOAT32) return floats_of_halves;
 #endif

@@ -54,6 +54,14 @@ EXT_INLINE vh vh_fma(vh a, vh b, vh c) {
 EXT_INLINE vh vh_sum_pairs(vh a, vh b) {
   return _mm256_hadd_ps(a, b);
 }
+/* The first n lanes from and to float16: the nearest, halves to even.  Subnormal halves are given
+ * and taken in whatever mode a process has set. */
+EXT_INLINE vf vf_load_float16_n(const uint16_t* p, int64_t n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(vm_first(n), p));
+}
+EXT_INLINE void vf_store_float16_n(uint16_t* p, vf x, int64_t n) {
+  _mm256_mask_storeu_epi16(p, vm_first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
 /* The halves of x the other way round. */
 EXT_INLINE vf vf_swap_halves(vf x) {
   return _mm512_shuffle_f32x4(x, x, _MM_SHUFFLE(1, 0, 3, 2));

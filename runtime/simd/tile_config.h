@@ -9,6 +9,7 @@
  *                EXT_HALF_VECTORS there is one for every half vector of columns (vf_fma_low), with
  *                EXT_LANE_FMA a multiply-add takes one lane of a vector (vf_fma_lane).  EXT_ROWS
  *                lists the rows 1 .. MR
+ *   casts        with EXT_FLOAT16_CASTS the CPU converts from and to float16 (vf_load_float16_n)
  *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
@@ -51,6 +52,7 @@
 /* gemm: 14 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 32 registers. */
 enum { MR = 14, NV = 2 };
 #define EXT_HALF_VECTORS
+#define EXT_FLOAT16_CASTS
 #define EXT_ROWS(X, k, i) \
   EXT_ROWS_8(X, k, i)     \
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)

@@ -9,6 +9,7 @@ from codegen_cc.link.weights import WeightBlob
 from codegen_cc.plan.borders import find_borders
 from codegen_cc.plan.builder import RUNTIME, Plan, PlanBuilder
 from codegen_cc.plan.call import source_comment
+from codegen_cc.plan.products import find_products
 from codegen_cc.plan.prologue import find_prologues
 from codegen_cc.region.graph import Region, RegionNode
 
@@ -24,6 +25,10 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
     builder.borders = find_borders(region, builder.consumers, _is_runtimes)
     done_by_readers = [*builder.prologues.values(), *builder.borders.values()]
     absorbed = {node for found in done_by_readers for node in found.nodes}
+    builder.products = find_products(
+        region, builder.consumers, builder.stored_dtype, _is_runtimes, absorbed
+    )
+    absorbed.update(builder.products.values())
     for node in region.nodes:
         if node in absorbed:
             continue

@@ -128,6 +128,9 @@ def _unary(node: RegionNode, builder: PlanBuilder) -> None:
 
 
 def _binary(node: RegionNode, builder: PlanBuilder) -> None:
+    if node in builder.products:
+        _multiply_add(node, builder, builder.products[node])
+        return
     operands = {name: node.role(role) for name, role in (("a", "lhs"), ("b", "rhs"))}
     fields: dict[str, object] = {"kind": f"EXT_{node.node.attrs['kind'].upper()}"}
     if node.node.epilogue:
@@ -135,6 +138,23 @@ def _binary(node: RegionNode, builder: PlanBuilder) -> None:
     shapes = ", ".join(str(list(value.shape)) for value in operands.values())
     comment = f"{node.node.composite}: {shapes} -> {list(node.node.shape)}"
     _call_binary(node, builder, operands, fields, comment)
+
+
+def _multiply_add(node: RegionNode, builder: PlanBuilder, product: RegionNode) -> None:
+    """One call of ``ext_multiply_add`` for a sum and the product in it."""
+    (added,) = (value for value in (node.role("lhs"), node.role("rhs")) if value != product.output)
+    operands = {"a": product.role("lhs"), "b": product.role("rhs"), "c": added}
+    loop = broadcast_loop(builder, node, operands)
+    fields: dict[str, object] = {**loop.fields}
+    if node.node.epilogue:
+        fields = {"activation": activation_struct(node.node.epilogue[0]), **fields}
+    factors = ", ".join(str(list(value.shape)) for value in product.inputs)
+    comment = f"{product.node.composite} and {node.node.composite}: {factors}, "
+    comment += f"{list(added.shape)} -> {list(node.node.shape)}"
+    read = list(loop.operands.values())
+    arguments = [Struct("ext_multiply_add_params", fields), *read, loop.y]
+    builder.call("ext_multiply_add", arguments, loop.y, comment, over=read)
+    builder.place(node.output, loop.y)
 
 
 def _call_binary(

@@ -87,6 +87,8 @@ class PlanBuilder:
         self.prologues: dict[RegionNode, Prologue] = {}
         #: Padding of images that they do by themselves.
         self.borders: dict[RegionNode, Border] = {}
+        #: Products that additions compute by themselves.
+        self.products: dict[RegionNode, RegionNode] = {}
         #: The library that lowers, and the composite: who recorded a call.
         self.library = ""
         self.composite = ""

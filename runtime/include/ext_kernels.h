@@ -60,12 +60,20 @@ typedef struct {
   ext_binary_kind kind;
   ext_activation activation;
   int32_t ndim; /* 1 .. EXT_MAX_DIMS */
-  int64_t shape[EXT_MAX_DIMS];
-  int64_t a_strides[EXT_MAX_DIMS];
-  int64_t b_strides[EXT_MAX_DIMS];
+  int64_t shape[EXT_MAX_DIMS], a_strides[EXT_MAX_DIMS], b_strides[EXT_MAX_DIMS];
   ext_dtype dtype; /* of a, b and y; not EXT_BOOL */
 } ext_binary_params;
 int ext_binary(const ext_binary_params* p, const void* a, const void* b, void* y);
+
+/* y[i] = f(a[i] b[i] + c[i]) over `shape`, rounded once or twice; the rest as ext_binary's. */
+typedef struct {
+  ext_activation activation;
+  int32_t ndim; /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS], a_strides[EXT_MAX_DIMS], b_strides[EXT_MAX_DIMS];
+  int64_t c_strides[EXT_MAX_DIMS];
+} ext_multiply_add_params;
+int ext_multiply_add(const ext_multiply_add_params* p, const float* a, const float* b,
+                     const float* c, float* y);
 
 typedef enum {
   EXT_EQUAL = 0,

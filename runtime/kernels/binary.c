@@ -1,18 +1,12 @@
 /*
  * y[i] = f(a[i] op b[i]) over `shape`, strides 0 broadcast, y dense.
  *
- * Axes that a and b walk alike are merged first; what stays innermost is a run in which each
- * operand is contiguous, one value, or (rarely) strided.  A run is done in chunks, so that the
- * activation finds its input in L1.
+ * Runs of floats, and the activation: float_runs.h.
  */
 #include <float.h>
 #include <math.h>
 
-#include "../simd/pairs.h"
-#include "activation.h"
-#include "broadcast.h"
-
-enum { CHUNK = 2048 };
+#include "float_runs.h"
 
 EXT_INLINE vf apply(const ext_binary_kind kind, vf a, vf b) {
   switch (kind) {
@@ -109,66 +103,9 @@ static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_
   }
 }
 
-/* Strided operands (step > 1) are gathered into a chunk of their own. */
-static const float* gather(const float* p, int64_t* step, int64_t n, float* chunk) {
-  if (*step == 0 || *step == 1) return p;
-  for (int64_t i = 0; i < n; i++) chunk[i] = p[i * *step];
-  *step = 1;
-  return chunk;
-}
-
-static void float_run(const void* context, int64_t n, const void* const* x, const int64_t* step,
-                      void* result) {
-  const ext_binary_params* p = context;
-  const float *a = x[0], *b = x[1];
-  float *y = result, a_chunk[CHUNK], b_chunk[CHUNK];
-  for (int64_t i = 0; i < n; i += CHUNK) {
-    int64_t count = i64_min(CHUNK, n - i), a_step = step[0], b_step = step[1];
-    const float* u = gather(a + i * step[0], &a_step, count, a_chunk);
-    const float* v = gather(b + i * step[1], &b_step, count, b_chunk);
-    run_kind(p->kind, count, u, a_step, v, b_step, y + i);
-    if (p->activation.kind != EXT_IDENTITY)
-      EXT_NAME(ext_activate)(&p->activation, count, y + i, y + i);
-  }
-}
-
-/* `rows` runs of n elements, VL at most, as one run; it is in `chunk`, which has room for VL more,
- * where they do not lie so.  *step is its step. */
-static const float* side_by_side(const float* x, int64_t rows, int64_t n, int64_t row_step,
-                                 int64_t* step, float* chunk) {
-  const int64_t within = *step;
-  if (row_step == within * n) return x;
-  *step = 1;
-  int64_t row = 0;
-  if (n == 2 && within == 0 && row_step == 1) /* one factor for both parts of a complex number */
-    for (; row + VL <= rows; row += VL) {
-      const vf v = vf_load(x + row);
-      vf_store(chunk + 2 * row, vf_low_pairs(v, v));
-      vf_store(chunk + 2 * row + VL, vf_high_pairs(v, v));
-    }
-  if (within == 0) /* the next row is written over the end of a vector */
-    for (; row < rows; row++) vf_store(chunk + row * n, vf_set1(x[row * row_step]));
-  for (; row < rows; row++)
-    for (int64_t i = 0; i < n; i++) chunk[row * n + i] = x[row * row_step + i * within];
-  return chunk;
-}
-
-/* Short runs are laid side by side; those of an operand that all rows share, once. */
-static void float_rows(const void* context, const broadcast_rows* r) {
-  const int64_t together = r->n > VL ? 1 : CHUNK / r->n;
-  float chunks[2][CHUNK + VL];
-  const void* x[2];
-  int64_t step[2];
-  for (int64_t row = 0; row < r->rows; row += together) {
-    const int64_t count = i64_min(together, r->rows - row);
-    for (int k = 0; k < 2; k++) {
-      if (row > 0 && r->row_step[k] == 0) continue;
-      step[k] = r->step[k];
-      x[k] = (const float*)r->x[k] + row * r->row_step[k];
-      if (together > 1) x[k] = side_by_side(x[k], count, r->n, r->row_step[k], &step[k], chunks[k]);
-    }
-    float_run(context, count * r->n, x, step, (float*)r->y + row * r->n);
-  }
+static void float_span(const void* context, int64_t n, const float* const* x, const int64_t* step,
+                       float* y) {
+  run_kind(((const ext_binary_params*)context)->kind, n, x[0], step[0], x[1], step[1], y);
 }
 
 /* Quotients are cut off, as ONNX has them.  What is divided by 0 is 0, and the lowest number by -1
@@ -257,10 +194,11 @@ int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* 
   if ((int)p->dtype < 0 || p->dtype > EXT_UINT8) return EXT_ERR_ARGUMENT;
   if ((int)p->kind < 0 || p->kind > EXT_FLOOR_MOD) return EXT_ERR_ARGUMENT;
   if (p->dtype == EXT_FLOAT32 ? p->kind > EXT_MOD : !fits_integers(p)) return EXT_ERR_ARGUMENT;
-  const int64_t size = sizes[p->dtype];
+  const int64_t size = sizes[p->dtype], is_float = p->dtype == EXT_FLOAT32;
+  const float_runs floats = {float_span, p, &p->activation, 2};
   broadcast_job job = {.run = runs[p->dtype],
-                       .run_rows = p->dtype == EXT_FLOAT32 ? float_rows : NULL,
-                       .context = p,
+                       .run_rows = is_float ? float_rows : NULL,
+                       .context = is_float ? (const void*)&floats : p,
                        .operands = 2,
                        .sizes = {size, size},
                        .y_size = size,

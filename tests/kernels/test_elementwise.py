@@ -253,6 +253,29 @@ def test_binary(
         y.check_gaps()
 
 
+@every("case", cases.BINARY, ids=str)
+def test_multiply_add(
+    lib: ctypes.CDLL, case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+) -> None:
+    shape, *axes = case
+    rng = np.random.default_rng(15)
+    one, other = axes
+    for chosen in ((one, other, ()), ((), one, other), (other, (), one), (one, other, one)):
+        operands = [_broadcast(rng, shape, own) for own in chosen]
+        a, b, c = (operand.astype(np.float64) for operand in operands)
+        y = Rows(1, a.size)
+        for after in (cases.NONE, ("tanh", 0.0, 0.0)):
+            p = abi.MultiplyAddParams(abi.activation(*after), a.ndim)
+            p.shape[: a.ndim] = shape
+            for name, operand in zip("abc", operands, strict=True):
+                getattr(p, f"{name}_strides")[: a.ndim] = _element_strides(operand)
+            pointers = [operand.ctypes.data for operand in operands]
+            assert lib.ext_multiply_add(p, *pointers, y.pointer) == 0
+            want = reference.activate(after[0], a * b + c)
+            assert_close(y.view[0].reshape(shape), want, 4e-7 * np.abs(want))
+            y.check_gaps()
+
+
 @every("dtype", [np.int32, np.int64, np.int8, np.uint8])
 def test_quotients_of_integers_are_cut_off(lib: ctypes.CDLL, dtype: type) -> None:
     """Of 0 they are 0; the lowest number by -1 is itself."""
@@ -400,3 +423,5 @@ def test_rank_out_of_range_is_refused(lib: ctypes.CDLL, ndim: int) -> None:
     assert lib.ext_copy(abi.CopyParams(ndim), x.ctypes.data, x.ctypes.data) == 2
     p = abi.BinaryParams(ndim=ndim)
     assert lib.ext_binary(p, x.ctypes.data, x.ctypes.data, x.ctypes.data) == 2
+    p = abi.MultiplyAddParams(ndim=ndim)
+    assert lib.ext_multiply_add(p, *[x.ctypes.data] * 4) == 2

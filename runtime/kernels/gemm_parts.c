@@ -23,7 +23,6 @@
 enum {
   K_BLOCK = 1024, /* at most, a multiple of a step */
   K_PART = 128,   /* of B, 24 KB of parts stay in L1 while those of A pass by */
-  K_PARTS = K_BLOCK / K_PART,
   B_PART = K_PART / PARTS_K * PARTS_STEP, /* elements of a tile of columns' parts */
   LEAST_MICROPANELS = 2,
   MOST_MICROPANELS = 16,
@@ -51,7 +50,6 @@ typedef struct {
   int64_t k0, kc, parts;
   int64_t j0, j1;
   parts_split next_a, next_b;
-  uint8_t odd_a[MOST_MICROPANELS][K_PARTS], odd_b[2];
 } parts_block;
 
 /* The first step of K part `part`, which may be the one behind the last. */
@@ -72,7 +70,6 @@ static void split_edge(const parts_state* s, parts_split* split, int64_t row, in
   edge.to += split->quarters / (4 * split->tiles) * PARTS_STEP;
   edge.quarters = 4 * split->tiles;
   split_some(&edge, edge.quarters);
-  split->left = edge.left;
 }
 /* The same of A's rows, `stride` apart, or of B's panels: `n` numbers of K, then zeros. */
 static void split_edge_of_a(parts_state* s, parts_split* split, const float* from, int64_t stride,
@@ -164,30 +161,27 @@ static void plan_b(parts_state* s, parts_block* block, int64_t j, int64_t part, 
   if (whole < n) split_edge_of_b(s, next, from + whole * EXT_PANEL, panel, n - whole);
 }
 
-/* Takes apart what is left, and tells whether some number has no parts. */
-static int finish_split(parts_split* next) {
-  split_some(next, next->quarters);
-  return vm_any(vm_nan(next->left));
-}
-
-/* sums (+)= A B of a micropanel and a tile of columns in one K part, in fp32: where numbers have no
- * parts. */
-static void plain_tile(parts_state* s, const parts_block* block, int64_t i, int64_t j, int64_t part,
-                       int first, float* sums) {
-  int64_t k, stride, panel;
-  const int64_t n = k_of_part(block, part, &k), rows = micropanel_rows(block, i);
+/* sums = A B of a micropanel and a tile of columns over all of K, in fp32: where parts give no
+ * number.  Nothing is being taken apart meanwhile, as it needs the same memory. */
+static void plain_tile(parts_state* s, const parts_block* block, int64_t i, int64_t j,
+                       float* sums) {
+  const int64_t row = block->row + i * PARTS_ROWS, rows = micropanel_rows(block, i);
   const int64_t panels = block->j1 - j > EXT_PANEL ? 2 : 1;
-  const float* a = rows_of_a(s, block->row + i * PARTS_ROWS, rows, block->k0 + k, n, &stride);
-  const float* b = panels_of_b(s, j, panels, block->k0 + k, n, &panel);
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t c = 0; c < panels * EXT_PANEL; c += VL) {
-      float* to = sums + r * PARTS_COLUMNS + c;
-      const float* column = b + c / EXT_PANEL * panel + c % EXT_PANEL;
-      vf sum = first ? vf_zero() : vf_load(to);
-      for (int64_t p = 0; p < n; p++)
-        sum = vf_fma(vf_set1(a[r * stride + p]), vf_load(column + p * EXT_PANEL), sum);
-      vf_store(to, sum);
-    }
+  for (int64_t k = 0, n; k < s->g->k; k += n) {
+    int64_t stride, panel;
+    n = i64_min(K_PART, s->g->k - k);
+    const float* a = rows_of_a(s, row, rows, k, n, &stride);
+    const float* b = panels_of_b(s, j, panels, k, n, &panel);
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < panels * EXT_PANEL; c += VL) {
+        float* to = sums + r * PARTS_COLUMNS + c;
+        const float* column = b + c / EXT_PANEL * panel + c % EXT_PANEL;
+        vf sum = k == 0 ? vf_zero() : vf_load(to);
+        for (int64_t p = 0; p < n; p++)
+          sum = vf_fma(vf_set1(a[r * stride + p]), vf_load(column + p * EXT_PANEL), sum);
+        vf_store(to, sum);
+      }
+  }
 }
 
 static void multiply(const uint16_t* a, const uint16_t* b, int64_t steps, float* sums, int first,
@@ -220,23 +214,14 @@ static void run_part(parts_state* s, parts_block* block, int64_t j, int64_t part
     block->next_a.quarters = block->next_a.done = 0;
     if (first) plan_a(s, block, next, next_part);
     const int64_t a_share = ceil_div(block->next_a.quarters, places);
-    float* tile = sums + i * PARTS_SUMS;
-    const int begin = part == 0 && block_of_k == 0;
-    const int plain = block->odd_a[i][part] || block->odd_b[now];
     const int64_t rows = micropanel_rows(block, i);
-    if (!plain) {
-      if (rows < PARTS_ROWS) tile_begin_rows(rows);
-      multiply(s->a + (i * s->steps + step) * PARTS_STEP, s->b[now], steps, tile, begin,
-               rows > TILE_ROWS, wide, block, a_share, b_share);
-      if (rows < PARTS_ROWS) tile_begin();
-    }
-    if (first) block->odd_a[next][next_part] = (uint8_t)finish_split(&block->next_a);
-    if (plain) {
-      block->odd_b[1 - now] = (uint8_t)finish_split(&block->next_b);
-      plain_tile(s, block, i, j, part, begin, tile);
-    }
+    if (rows < PARTS_ROWS) tile_begin_rows(rows);
+    multiply(s->a + (i * s->steps + step) * PARTS_STEP, s->b[now], steps, sums + i * PARTS_SUMS,
+             part == 0 && block_of_k == 0, rows > TILE_ROWS, wide, block, a_share, b_share);
+    if (rows < PARTS_ROWS) tile_begin();
+    if (first) split_rest(&block->next_a);
   }
-  block->odd_b[1 - now] = (uint8_t)finish_split(&block->next_b);
+  split_rest(&block->next_b);
 }
 
 /* y of a micropanel and a tile of columns from their sums. */
@@ -278,18 +263,23 @@ static void run_block(parts_state* s, parts_block* block, int64_t block_of_k) {
   block->parts = i64_max(1, ceil_div(block->kc, K_PART));
   int now = 0;
   plan_b(s, block, block->j0, 0, s->b[now]);
-  block->odd_b[now] = (uint8_t)finish_split(&block->next_b);
+  split_rest(&block->next_b);
   plan_a(s, block, 0, 0);
-  block->odd_a[0][0] = (uint8_t)finish_split(&block->next_a);
+  split_rest(&block->next_a);
   for (int64_t j = block->j0; j < block->j1; j += PARTS_COLUMNS) {
     const int64_t tile = s->k_blocks > 1 ? (j - block->j0) / PARTS_COLUMNS : 0;
     float* sums = s->sums + tile * block->count * PARTS_SUMS;
     for (int64_t part = 0; part < block->parts; part++, now = 1 - now)
       run_part(s, block, j, part, now, (int)block_of_k, sums);
     if (block_of_k + 1 < s->k_blocks) continue;
-    for (int64_t i = 0; i < block->count; i++)
-      finish(s, block->row + i * PARTS_ROWS, micropanel_rows(block, i), j,
-             i64_min(PARTS_COLUMNS, block->j1 - j), sums + i * PARTS_SUMS);
+    for (int64_t i = 0; i < block->count; i++) {
+      float* tile_sums = sums + i * PARTS_SUMS;
+      const int64_t rows = micropanel_rows(block, i);
+      const int64_t columns = i64_min(PARTS_COLUMNS, block->j1 - j);
+      if (!are_finite(rows, columns, tile_sums, PARTS_COLUMNS))
+        plain_tile(s, block, i, j, tile_sums);
+      finish(s, block->row + i * PARTS_ROWS, rows, j, columns, tile_sums);
+    }
   }
 }
 

@@ -12,8 +12,10 @@
  * rounding.  (G. Henry, P. T. P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence
  * Datatype For Higher-Precision Computations, 2019.)
  *
- * Of an infinity, a NaN, or an fp32 that is beyond the greatest bf16, x3 is a NaN: such numbers are
- * found as they are taken apart.  Below 2^-110 or so units for bf16 take the lower parts as zero.
+ * Of an infinity, a NaN, or an fp32 that is beyond the greatest bf16, x3 is a NaN, and so are all
+ * sums that it is part of.  A product beyond the greatest fp32 gives infinities of either sign, and
+ * their sum a NaN.  So sums that are no numbers are computed once more, in vectors.  Below 2^-110
+ * or so units for bf16 take the lower parts as zero.
  *
  * What is packed.  K goes by steps of 32; of each the numbers k and k + 16 are neighbours, which
  * two vectors give without crossing lanes.  A step of A has [3 parts][32 rows][16][2], one of B
@@ -49,7 +51,6 @@ typedef struct {
   uint16_t* to;
   int64_t part, to_tile; /* elements from part to part, and from tile to tile */
   int64_t done, quarters;
-  vf left; /* sums of third parts: NaN where a number has no parts */
 } parts_split;
 
 /* The upper halves of a, and those of b above them. */
@@ -57,9 +58,8 @@ EXT_INLINE vi upper_halves(vi a, vi b) {
   return (vi)((vu)a >> 16 | ((vu)b & 0xffff0000u));
 }
 
-/* The parts of a[i] and b[i], i < VL, as pairs; returns the sum of the last ones, which is a NaN
- * where there are none. */
-EXT_INLINE vf take_apart(vf a, vf b, uint16_t* to, int64_t part) {
+/* The parts of a[i] and b[i], i < VL, as pairs. */
+EXT_INLINE void take_apart(vf a, vf b, uint16_t* to, int64_t part) {
   EXT_UNROLL
   for (int i = 0; i < PARTS - 1; i++, to += part) {
     const vi a_high = (vi)(((vu)a + 0x8000u) & 0xffff0000u);
@@ -69,14 +69,12 @@ EXT_INLINE vf take_apart(vf a, vf b, uint16_t* to, int64_t part) {
     b -= (vf)b_high;
   }
   vi_store((int32_t*)to, upper_halves((vi)a, (vi)b));
-  return a + b;
 }
 
 /* Takes apart up to `count` quarters of tiles more. */
 static __attribute__((noinline, unused)) void split_some(parts_split* split, int64_t count) {
   const parts_split s = *split; /* read once: for all the compiler knows, parts are where it is */
   const int64_t end = i64_min(s.done + count, s.quarters);
-  vf left = s.left;
   for (int64_t q = s.done; q < end; q++) {
     const int64_t tile = q / 4, half = tile & (s.tiles - 1), step = tile >> (s.tiles - 1);
     const int64_t first = q % 4 * QUARTER, below = s.rows - 1 - half * TILE_ROWS;
@@ -86,14 +84,16 @@ static __attribute__((noinline, unused)) void split_some(parts_split* split, int
     for (int r = 0; r < QUARTER; r++, to += 2 * EXT_PANEL) {
       EXT_UNROLL
       for (int v = 0; v < EXT_PANEL; v += VL)
-        left += take_apart(vf_load(from + v), vf_load(from + s.second + v), to + 2 * v, s.part);
+        take_apart(vf_load(from + v), vf_load(from + s.second + v), to + 2 * v, s.part);
       __builtin_prefetch(from + s.ahead, 0, 2);
       __builtin_prefetch(from + s.ahead + s.second, 0, 2);
       from += first + r < below ? s.row : 0;
     }
   }
-  split->left = left;
   split->done = end;
+}
+EXT_INLINE void split_rest(parts_split* split) {
+  split_some(split, split->quarters);
 }
 
 /* Part i of a step of A into tiles 4 and 5, or of B into tiles 6 and 7. */

@@ -39,6 +39,18 @@ EXT_INLINE void tile_sums_store(const int high, const int wide, const tile_file*
   if (high && wide) tile_store(f, 3, (void*)tile_sums_at(sums, below + EXT_PANEL), bytes);
 }
 
+/* Whether all of so many fp32 sums are numbers, and those that fill the last vectors. */
+static __attribute__((noinline, unused)) int are_finite(int64_t rows, int64_t columns,
+                                                        const float* sums, int64_t row) {
+  vf even = vf_zero(), odd = vf_zero(); /* NaN where one is none */
+  for (; rows > 0; rows--, sums += row)
+    for (int64_t c = 0; c < columns; c += 2 * VL) {
+      even = vf_fma(vf_load(sums + c), vf_zero(), even);
+      if (c + VL < columns) odd = vf_fma(vf_load(sums + c + VL), vf_zero(), odd);
+    }
+  return !vm_any(vm_nan(even + odd));
+}
+
 /* sums += products of bf16, of rows of A in registers 4 and 5 by panels of B in 6 and 7.  No
  * function, as the rows for bytes have no such instruction. */
 #define tile_sums_add(high, wide, f)            \

@@ -189,6 +189,28 @@ def test_infinity_times_one_is_infinity(parts_lib: ctypes.CDLL) -> None:
     assert (np.delete(y, 5, axis=0) == 64).all()
 
 
+@every("k", [100, 1300])
+def test_products_beyond_the_greatest_number_are_infinite(parts_lib: ctypes.CDLL, k: int) -> None:
+    """Not NaN, as the sum of its parts is: infinities of either sign, as parts have either.
+
+    They meet in one row and one column; what others share a tile with them stays what it is.
+    """
+    rng = np.random.default_rng(7)
+    a = rng.normal(size=(131, k)).astype(np.float32)
+    b = rng.normal(size=(k, 150)).astype(np.float32)
+    signs = rng.choice([-1, 1], 130).astype(np.float32)
+    a[:130, 70] = 1.7e25 * signs * rng.uniform(1, 2, 130)
+    b[70, :149] = 1.3e25 * rng.uniform(1, 2, 149)
+    a[130, 70] = b[70, 149] = 0
+    got = _product(parts_lib, a, b)
+    np.testing.assert_array_equal(got[:130, :149], np.outer(signs, np.full(149, np.inf)))
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    sure = size < MOST
+    assert sure.sum() == 131 + 149
+    assert (np.abs(got[sure] - want[sure]) <= 1e-6 * size[sure]).all()
+
+
 def test_other_sums_than_in_vectors(parts_lib: ctypes.CDLL, levels: dict[str, ctypes.CDLL]) -> None:
     """The products above did go by parts."""
     rng = np.random.default_rng(6)

@@ -166,7 +166,7 @@ static void run_tile(const bgemm_state* s, bgemm_tile* t, int64_t rows, int64_t 
   const ext_bgemm* g = s->g;
   bgemm_tile_function run = btile_function(rows, vectors);
   t->rows = rows;
-  t->bias = !sums->from && s->e.bias ? s->e.bias + j : NULL;
+  t->bias = (!sums->from || t->before) && s->e.bias ? s->e.bias + j : NULL;
   t->c = sums->from;
   t->sums = sums->to;
   t->c_row = t->sums_row = sums->row;
@@ -291,6 +291,8 @@ static void run_columns(const bgemm_state* s, const bgemm_block* block, bgemm_ti
     const uint16_t* b = s->g->panels + j / EXT_PANEL * t->panel + (block->k0 + k0) / 2 * BPAIR;
     t->b = b + j % EXT_PANEL * 2;
     t->pairs = ceil_div(past - k0, 2);
+    t->before = BA_PARTS > 1 && block->first ? k0 : 0;
+    t->unfinished = block->first && part + 1 < s->k_parts;
     for (int64_t i = 0; i < block->count; i++) {
       const int64_t row = block->row[i] - block->row[0], width = vectors * VL;
       float* sums = s->partial ? s->partial + before * s->partial_step + i * BR * width : NULL;

@@ -31,7 +31,11 @@ typedef struct {
   int64_t rows, columns;
   const float* c; /* NULL, or what earlier blocks of K summed up; may be `sums` */
   int64_t c_row;
-  const float* bias;
+  const float* bias; /* what the first of them began with */
+  /* Numbers of K that c has the products of, which lie before those at `a` and `b`, or 0: with
+   * parts they say what the sums are of.  `unfinished`: more follow, and then all are looked at. */
+  int64_t before;
+  int unfinished;
   float* sums; /* NULL: finish in registers */
   int64_t sums_row;
   float low, high;       /* y = min(max(v + residual or v * residual, low), high) */

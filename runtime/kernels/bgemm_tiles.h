@@ -146,13 +146,80 @@ EXT_INLINE void btiles_write(const int wide, const bgemm_tile* from, const float
   }
 }
 
+#if EXT_PARTS == 2
+
+/* The sum of both parts; that of the greatest fp32, whose lower part is rounded up, is infinite. */
+EXT_INLINE float sum_of_parts(const ba* high) {
+  const uint32_t bits[2] = {(uint32_t)high[0] << 16, (uint32_t)high[BKC] << 16};
+  float part[2];
+  memcpy(part, bits, sizeof part);
+  const float sum = part[0] + part[1];
+  if (!__builtin_isinf(sum) || __builtin_isinf(part[1])) return sum;
+  return __builtin_copysignf(0x1.fffffep127f, sum);
+}
+
+/* The sums of a tile in fp32, from what they begin with on.  Products of parts may be infinities of
+ * either sign where that of their sums is infinite. */
+static __attribute__((noinline)) void btiles_plain(int64_t columns, const bgemm_tile* t,
+                                                   float* sums, int64_t row) {
+  const int64_t pairs = t->pairs + t->before / 2;
+  for (int64_t i = 0; i < t->rows; i++)
+    for (int64_t j = 0; j < columns; j += VL) {
+      const ba* a = t->a + i * t->a_row - t->before;
+      const uint16_t* b = t->b + j / EXT_PANEL * t->panel + j % EXT_PANEL * 2;
+      b -= t->before / 2 * BPAIR;
+      vf sum = vf_zero();
+      if (t->c && !t->before)
+        sum = vf_load(t->c + i * t->c_row + j);
+      else if (t->bias)
+        sum = vf_load_n(t->bias + j, clamp_lanes(t->columns - j));
+      for (int64_t p = 0; p < pairs; p++, a += 2, b += BPAIR) {
+        vbits above, below;
+        memcpy(&above, b, sizeof above);
+        memcpy(&below, b + BLINE, sizeof below);
+        const vf even = (vf)(above << 16) + (vf)(below << 16);
+        const vf odd = (vf)(above & 0xffff0000u) + (vf)(below & 0xffff0000u);
+        sum = vf_fma(vf_set1(sum_of_parts(a)), even, sum);
+        sum = vf_fma(vf_set1(sum_of_parts(a + 1)), odd, sum);
+      }
+      vf_store(sums + i * row + j, sum);
+    }
+}
+
+/* Stores the sums, as numbers if they are to be.  What they began with stays until it is known
+ * whether they are, if they cannot begin anew. */
+EXT_INLINE void btiles_store(const int high, const int wide, const tile_file* f,
+                             const bgemm_tile* t, float* own) {
+  const int64_t columns = (wide ? 2 : 1) * EXT_PANEL;
+  const int direct = t->sums && (t->unfinished || t->before || t->c != t->sums);
+  float* sums = direct ? t->sums : own;
+  const int64_t row = direct ? t->sums_row : BTILE_N;
+  tile_sums_store(high, wide, f, sums, row);
+  if (t->unfinished) return;
+  tile_written();
+  if (!are_finite(t->rows, columns, sums, row)) btiles_plain(columns, t, sums, row);
+  if (direct) return;
+  for (int64_t i = 0; i < t->rows && t->sums; i++)
+    for (int64_t j = 0; j < columns; j += VL)
+      vf_store(t->sums + i * t->sums_row + j, vf_load(own + i * BTILE_N + j));
+}
+
+#else
+
+EXT_INLINE void btiles_store(const int high, const int wide, const tile_file* f,
+                             const bgemm_tile* t, float* own) {
+  float* sums = t->sums ? t->sums : own;
+  tile_sums_store(high, wide, f, sums, t->sums ? t->sums_row : BTILE_N);
+}
+
+#endif
+
 EXT_INLINE void btiles_body(const int high, const int wide, const bgemm_tile* t) {
   _Alignas(EXT_ALIGN) float own[BR * BTILE_N];
   tile_file file, *f = &file;
   btiles_begin(high, wide, f, t);
   btiles_sum(high, wide, f, t);
-  float* sums = t->sums ? t->sums : own;
-  tile_sums_store(high, wide, f, sums, t->sums ? t->sums_row : BTILE_N);
+  btiles_store(high, wide, f, t, own);
   if (!t->sums) btiles_write(wide, t, own);
 }
 

@@ -76,6 +76,24 @@ def test_special_values_act_as_in_float32(bf16x3_lib: ctypes.CDLL) -> None:
     np.testing.assert_allclose(got[finite], want[finite], rtol=RELATIVE_OF_PARTS)
 
 
+@every("k", [1, 70, 2100])
+def test_what_is_beyond_the_greatest_number_is_infinite(bf16x3_lib: ctypes.CDLL, k: int) -> None:
+    """Not NaN, as where the parts' products are infinities of either sign; an infinity stays one
+    times a number whose lower part has the other sign."""
+    rng = np.random.default_rng(8)
+    x, w = np.zeros((45, k), FP32), np.zeros((k, 37), FP32)
+    at = k * 3 // 4
+    x[:, at] = 1.7e25 * rng.choice([-1, 1], 45) * rng.uniform(1, 2, 45)
+    x[7, at], x[40, at] = np.inf, -np.inf
+    w[at] = 1.3e25 * rng.uniform(1, 2, 37)
+    a, panels = at_page_end(x, FP32), at_page_end(BFLOAT16X3_PANELS.pack(w[None]), BF16)
+    bias, out = at_page_end(np.ones(37), FP32), Rows(45, 37)
+    p = abi.MatmulParams(m=45, n=37, k=k, a_row=k, a_col=1, y_row=out.stride)
+    e = abi.Epilogue(bias=bias.ctypes.data)
+    assert bf16x3_lib.ext_matmul_bf16x3(p, a.ctypes.data, panels.ctypes.data, e, out.pointer) == 0
+    np.testing.assert_array_equal(out.view, np.outer(np.sign(x[:, at]), np.full(37, np.inf)))
+
+
 def test_blocks_that_cannot_be_are_refused(bf16x3_lib: ctypes.CDLL) -> None:
     e, p = abi.Epilogue(), abi.MatmulParams(n=3, k=4, a_row=4, a_col=1, batch_ndim=5)
     assert bf16x3_lib.ext_matmul_bf16x3(p, None, None, e, None) == 2

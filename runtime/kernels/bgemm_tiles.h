@@ -148,42 +148,47 @@ EXT_INLINE void btiles_write(const int wide, const bgemm_tile* from, const float
 
 #if EXT_PARTS == 2
 
-/* The sum of both parts; that of the greatest fp32, whose lower part is rounded up, is infinite. */
-EXT_INLINE float sum_of_parts(const ba* high) {
-  const uint32_t bits[2] = {(uint32_t)high[0] << 16, (uint32_t)high[BKC] << 16};
-  float part[2];
-  memcpy(part, bits, sizeof part);
-  const float sum = part[0] + part[1];
-  if (!__builtin_isinf(sum) || __builtin_isinf(part[1])) return sum;
-  return __builtin_copysignf(0x1.fffffep127f, sum);
+/* The sums of both parts of VL numbers; that of the greatest fp32, whose lower part is rounded up,
+ * would be infinite. */
+EXT_INLINE vf sums_of_parts(const ba* high) {
+  const vf low = vbf_widen(vbf_load(high + BKC)), sum = vbf_widen(vbf_load(high)) + low;
+  const vf most = vf_set1(0x1.fffffep127f), least = vf_set1(-0x1.fffffep127f);
+  const vm is_finite = vm_lt(vf_max(low, -low), vf_set1(__builtin_inff()));
+  return vf_select(is_finite, vf_min(most, vf_max(least, sum)), sum);
 }
 
 /* The sums of a tile in fp32, from what they begin with on.  Products of parts may be infinities of
  * either sign where that of their sums is infinite. */
 static __attribute__((noinline)) void btiles_plain(int64_t columns, const bgemm_tile* t,
                                                    float* sums, int64_t row) {
-  const int64_t pairs = t->pairs + t->before / 2;
+  enum { PAIRS = 64 };
+  _Alignas(EXT_ALIGN) float x[BR * 2 * PAIRS], w[2][2 * PAIRS * EXT_PANEL];
   for (int64_t i = 0; i < t->rows; i++)
     for (int64_t j = 0; j < columns; j += VL) {
-      const ba* a = t->a + i * t->a_row - t->before;
-      const uint16_t* b = t->b + j / EXT_PANEL * t->panel + j % EXT_PANEL * 2;
-      b -= t->before / 2 * BPAIR;
-      vf sum = vf_zero();
+      vf first = vf_zero();
       if (t->c && !t->before)
-        sum = vf_load(t->c + i * t->c_row + j);
+        first = vf_load(t->c + i * t->c_row + j);
       else if (t->bias)
-        sum = vf_load_n(t->bias + j, clamp_lanes(t->columns - j));
-      for (int64_t p = 0; p < pairs; p++, a += 2, b += BPAIR) {
+        first = vf_load_n(t->bias + j, clamp_lanes(t->columns - j));
+      vf_store(sums + i * row + j, first);
+    }
+  for (int64_t p = -t->before / 2, n; p < t->pairs; p += n) {
+    n = i64_min(PAIRS, t->pairs - p);
+    for (int64_t i = 0; i < t->rows; i++)
+      for (int64_t q = 0; q < 2 * n; q += VL)
+        vf_store(x + i * 2 * PAIRS + q, sums_of_parts(t->a + i * t->a_row + 2 * p + q));
+    for (int64_t j = 0; j < columns; j += VL)
+      for (int64_t q = 0; q < n; q++) {
+        const uint16_t* b = t->b + j / EXT_PANEL * t->panel + (p + q) * BPAIR + j % EXT_PANEL * 2;
+        float* to = w[j / EXT_PANEL] + 2 * q * EXT_PANEL + j % EXT_PANEL;
         vbits above, below;
         memcpy(&above, b, sizeof above);
         memcpy(&below, b + BLINE, sizeof below);
-        const vf even = (vf)(above << 16) + (vf)(below << 16);
-        const vf odd = (vf)(above & 0xffff0000u) + (vf)(below & 0xffff0000u);
-        sum = vf_fma(vf_set1(sum_of_parts(a)), even, sum);
-        sum = vf_fma(vf_set1(sum_of_parts(a + 1)), odd, sum);
+        vf_store(to, (vf)(above << 16) + (vf)(below << 16));
+        vf_store(to + EXT_PANEL, (vf)(above & 0xffff0000u) + (vf)(below & 0xffff0000u));
       }
-      vf_store(sums + i * row + j, sum);
-    }
+    add_products(t->rows, columns, 2 * n, x, 2 * PAIRS, w[0], 2 * PAIRS * EXT_PANEL, sums, row);
+  }
 }
 
 /* Stores the sums, as numbers if they are to be.  What they began with stays until it is known

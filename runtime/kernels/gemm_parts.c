@@ -167,20 +167,13 @@ static void plain_tile(parts_state* s, const parts_block* block, int64_t i, int6
                        float* sums) {
   const int64_t row = block->row + i * PARTS_ROWS, rows = micropanel_rows(block, i);
   const int64_t panels = block->j1 - j > EXT_PANEL ? 2 : 1;
+  for (int64_t i = 0; i < PARTS_SUMS; i += VL) vf_store(sums + i, vf_zero());
   for (int64_t k = 0, n; k < s->g->k; k += n) {
     int64_t stride, panel;
     n = i64_min(K_PART, s->g->k - k);
     const float* a = rows_of_a(s, row, rows, k, n, &stride);
     const float* b = panels_of_b(s, j, panels, k, n, &panel);
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < panels * EXT_PANEL; c += VL) {
-        float* to = sums + r * PARTS_COLUMNS + c;
-        const float* column = b + c / EXT_PANEL * panel + c % EXT_PANEL;
-        vf sum = k == 0 ? vf_zero() : vf_load(to);
-        for (int64_t p = 0; p < n; p++)
-          sum = vf_fma(vf_set1(a[r * stride + p]), vf_load(column + p * EXT_PANEL), sum);
-        vf_store(to, sum);
-      }
+    add_products(rows, panels * EXT_PANEL, n, a, stride, b, panel, sums, PARTS_COLUMNS);
   }
 }
 

@@ -51,6 +51,34 @@ static __attribute__((noinline, unused)) int are_finite(int64_t rows, int64_t co
   return !vm_any(vm_nan(even + odd));
 }
 
+/* sums[r][j] += sum_p a[r][p] b[p][j], r < rows, j < columns, p < k, in vectors: where tiles give
+ * no numbers.  b is in panels, `panel` floats apart. */
+static __attribute__((noinline, unused)) void add_products(int64_t rows, int64_t columns, int64_t k,
+                                                           const float* a, int64_t a_row,
+                                                           const float* b, int64_t panel,
+                                                           float* sums, int64_t row) {
+  enum { AT_ONCE = 8 }; /* rows; the last one stands in for those that there are not */
+  for (int64_t r = 0; r < rows; r += AT_ONCE)
+    for (int64_t j = 0; j < columns; j += VL) {
+      const float *from[AT_ONCE], *w = b + j / EXT_PANEL * panel + j % EXT_PANEL;
+      float* to[AT_ONCE];
+      vf sum[AT_ONCE];
+      EXT_UNROLL
+      for (int i = 0; i < AT_ONCE; i++) {
+        from[i] = a + i64_min(r + i, rows - 1) * a_row;
+        to[i] = sums + i64_min(r + i, rows - 1) * row + j;
+        sum[i] = vf_load(to[i]);
+      }
+      for (int64_t p = 0; p < k; p++) {
+        const vf column = vf_load(w + p * EXT_PANEL);
+        EXT_UNROLL
+        for (int i = 0; i < AT_ONCE; i++) sum[i] = vf_fma(vf_set1(from[i][p]), column, sum[i]);
+      }
+      EXT_UNROLL
+      for (int i = 0; i < AT_ONCE; i++) vf_store(to[i], sum[i]);
+    }
+}
+
 /* sums += products of bf16, of rows of A in registers 4 and 5 by panels of B in 6 and 7.  No
  * function, as the rows for bytes have no such instruction. */
 #define tile_sums_add(high, wide, f)            \

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr import _update_type
 
+from byoc.ir.dense import dense
 from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.ir.walk import operands_of
 from codegen_cc.dim import Dim, is_static
@@ -97,7 +98,7 @@ def is_kernel_float(expr: Expr, stored: bool = False) -> bool:
 
 def constant(values: np.ndarray, dtype: str) -> Constant:
     """A Relax constant of these values."""
-    return relax.const(np.ascontiguousarray(values, dtype).reshape(np.shape(values)), dtype)
+    return relax.const(dense(values, dtype), dtype)
 
 
 def op_name(expr: Expr) -> str | None:

@@ -93,7 +93,7 @@ def mat_mul_bnb4(node: Node) -> relax.Expr:
     places = np.stack([stored >> 4, stored & 15], -1).reshape(-1)[:count]
     table = np.array((_FLOATS_OF_4_BITS, _NORMAL_FLOATS)[kind], np.float32)
     weight = (table[places] * np.repeat(factor, block)[:count]).reshape(n, k)
-    matrix = constant(np.ascontiguousarray(weight.T), "float32")
+    matrix = constant(weight.T, "float32")
     product = relax.op.matmul(_as(node, node.inputs[0], "float32"), matrix)
     return _as(node, node.emit(product), dtype)
 

@@ -32,7 +32,7 @@ def product(node: Node) -> relax.Expr:
         raise ValueError(f"rows {node.shape()} by matrices {list(matrices.shape)}")
     made = constant(np.array(0), "float32")
     for number, matrix in enumerate(matrices):
-        turned = constant(np.ascontiguousarray(matrix.T), "float32")
+        turned = constant(matrix.T, "float32")
         value = node.emit(relax.op.matmul(x, turned))
         if len(matrices) == 1:
             return value

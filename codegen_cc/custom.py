@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from operator import index
 from typing import Any, get_args, get_origin
 
@@ -107,8 +108,7 @@ class Custom:
         except ValueError:
             raise
         except Exception as error:  # whatever a user's function runs into
-            said = f"{type(error).__name__}: {one_line(error)}"
-            raise ValueError(f"results of its record failed: {said}") from error
+            raise ValueError(f"results of its record failed: {one_line(error)}") from error
         if len(made) != count:
             raise ValueError(f"results of its record gave {len(made)}; need {count}")
         for shape, dtype in made:
@@ -152,9 +152,10 @@ def _read(name: str, value: Any, kind: Any) -> Any:
         return [_read(name, item, get_args(kind)[0]) for item in value]
     if kind is str and isinstance(value, bytes):
         return value.decode()
-    if kind is int and isinstance(value, bool | int):
+    # ONNX's evaluator gives a float as NumPy's.
+    if kind is int and isinstance(value, Integral):
         return int(value)
-    if kind is float and isinstance(value, int | float):
+    if kind is float and isinstance(value, Real):
         return float(value)
     if kind is str and isinstance(value, str):
         return value

@@ -184,13 +184,20 @@ def test_a_reference_in_numpy(is_right: bool, tmp_path: Path) -> None:
         return counts + (not is_right), np.float32(counts.max())
 
     record = replace(HISTOGRAM, custom=replace(HISTOGRAM.custom, reference=counted))
-    given = model(histogram(bins=8), [64], BOTH)
+    given = model(histogram(bins=8, top=2.0), [64], BOTH)
     keywords = {"libraries": [library(tmp_path, record), "builtin"], "verify": True}
     if is_right:
         byoc.compile(given, tmp_path / "m.so", **keywords)
     else:
         with pytest.raises(VerifyError, match="output 'y': it is off by"):
             byoc.compile(given, tmp_path / "m.so", **keywords)
+
+
+def test_verifying_without_a_reference_asks_for_one(tmp_path: Path) -> None:
+    keywords = {"libraries": [library(tmp_path), "builtin"], "verify": True}
+    said = r"Histogram of domain 'com.acme' \(node 'hist'\): its record has no reference; give Cust"
+    with pytest.raises(VerifyError, match=said):
+        byoc.compile(model(histogram(bins=8), [64], BOTH), tmp_path / "m.so", **keywords)
 
 
 def test_in_a_branch(tmp_path: Path) -> None:
@@ -325,8 +332,8 @@ def test_bad_records(custom: Custom, said: str, tmp_path: Path) -> None:
     [
         (lambda operands, attributes: [((2,), "float32")] * 2, "gave 2; need 1"),
         (lambda operands, attributes: [((2,), "floaty")], "gave the dtype 'floaty'"),
-        (lambda operands, attributes: [(("a",), "float32")], "failed: TypeError"),
-        (lambda operands, attributes: operands["nope"], "failed: KeyError"),
+        (lambda operands, attributes: [(("a",), "float32")], "failed: TypeError: 'str'"),
+        (lambda operands, attributes: operands["nope"], "failed: KeyError: 'nope'"),
     ],
 )
 def test_results_that_are_none(results: Callable, said: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from onnx.reference.op_run import OpRun
 from tvm import relax
 
 from byoc.errors import UnsupportedForm
+from byoc.frontends.onnx.graph_names import all_graphs
 from byoc.frontends.onnx.refusals import node_name
 from byoc.ir.custom import by_role
 from byoc.ir.custom import custom as custom_call
@@ -82,6 +83,18 @@ def evaluators() -> list[type[OpRun]]:
         if record.custom.reference is not None
         for name in record.custom.names
     ]
+
+
+def without_reference(model: onnx.ModelProto) -> onnx.NodeProto | None:
+    """A node that a kernel alone computes: its record has no reference, the file no function."""
+    functions = {(function.domain, function.name) for function in model.functions}
+    for graph in all_graphs(model.graph):
+        for node in graph.node:
+            record = record_for(node)
+            bare = record is not None and record.custom.reference is None
+            if bare and (node.domain, node.op_type) not in functions:
+                return node
+    return None
 
 
 def _evaluator(domain: str, name: str, record: Operator) -> type[OpRun]:

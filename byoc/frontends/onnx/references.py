@@ -13,7 +13,7 @@ import onnx
 from byoc.deploy.metadata import LabelledOutput
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
-from byoc.frontends.onnx.custom_operators import evaluators
+from byoc.frontends.onnx.custom_operators import evaluators, without_reference
 from byoc.frontends.onnx.exact_reference import exact_session
 from byoc.frontends.onnx.labelled_outputs import as_numbers, labelled_outputs
 from byoc.frontends.onnx.read_model import read_graph
@@ -104,6 +104,11 @@ def _onnxruntime(model: Path | onnx.ModelProto) -> Reference:
 def _evaluator(model: Path | onnx.ModelProto) -> Reference:
     from onnx.reference import ReferenceEvaluator
 
+    if (node := without_reference(read_graph(model))) is not None:
+        raise VerifyError(
+            f"operator {node.op_type} of domain {node.domain!r} (node {node_name(node)}): its"
+            " record has no reference; give Custom(reference=...), the same in NumPy"
+        )
     given = str(model) if isinstance(model, Path) else model
     evaluator = ReferenceEvaluator(given, new_ops=evaluators())
     for node in filter(has_axis, evaluator.proto_.graph.node):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -37,8 +39,10 @@ def _compared(x: torch.Tensor) -> torch.Tensor:
         lambda x: x.reshape(x.shape[0], int(x.shape[1] / 4), 4).sum(1),
         lambda x: F.interpolate(x[None, None], size=(int(x.shape[0] * 1.5), x.shape[1] // 2)),
         lambda x: x + torch.full((1,), float(x.shape[1] // 2)),
+        lambda x: x / math.sqrt(float(x.shape[1] // 2)) * max(1.0, math.sqrt(x.shape[0])),
+        lambda x: x * math.log(x.shape[1], 512) * math.exp(-x.shape[0] / 8) * log2(x.shape[0]),
     ],
-    ids=["rotated", "compared", "half", "quarters", "resized", "filled"],
+    ids=["rotated", "compared", "half", "quarters", "resized", "filled", "roots", "logarithms"],
 )
 @torch.no_grad()
 def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
@@ -61,17 +65,26 @@ def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_pa
         x = torch.rand(shape)
         torch.testing.assert_close(torch.from_dlpack(compiled(x)), module(x), atol=1e-5, rtol=1e-5)
     assert "float" not in globals() and "int" not in globals()
+    assert globals()["math"] is math and log2 is math.log2
 
 
-def test_what_no_shape_can_have_is_fixed() -> None:
+@pytest.mark.parametrize(
+    "side, condition",
+    [
+        (lambda n: int(n**0.5), "trunc(float(n) ** 0.5) == 4"),
+        (lambda n: int(math.sqrt(n)), "trunc(sqrt(float(n))) == 4"),
+        (lambda n: round(math.sqrt(n)), "round(sqrt(float(n))) == 4"),
+    ],
+)
+def test_what_no_shape_can_have_is_fixed(side: Callable[[int], int], condition: str) -> None:
     """The root of a size is what it is in the example."""
 
     class Module(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[:, : int(x.shape[1] ** 0.5)]
+            return x[:, : side(x.shape[1])]
 
     program = exported(Module().eval(), (torch.rand(6, 16),), (_OPEN,))
-    assert program.conditions() == ("trunc(float(n) ** 0.5) == 4",)
+    assert program.conditions() == (condition,)
 
 
 def test_code_that_needs_plain_types() -> None:

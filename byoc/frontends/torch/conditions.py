@@ -247,7 +247,8 @@ class _InSymbols(ast.NodeTransformer):
             self.others.append(ast.unparse(node))
             return node
         arguments = [self.visit(value) for value in node.args]
-        return ast.Call(ast.Name(_FUNCTIONS.get(name, name), ast.Load()), arguments, [])
+        name = _FUNCTIONS.get(name, name.removeprefix("_sym_"))
+        return ast.Call(ast.Name(name, ast.Load()), arguments, [])
 
     def _size(self, size: Any) -> ast.AST:
         if isinstance(size, int):

@@ -1,6 +1,6 @@
-"""Plain numbers that code makes of open sizes, ``float(n)`` and ``int(0.5 * n)``.
+"""Plain numbers that code makes of open sizes: ``float(n)``, ``int(0.5 * n)``, ``math.sqrt(n)``.
 
-Python wants a plain number of these two, so that PyTorch's tracer takes the size for what it is in
+Python wants a plain number of these, so that PyTorch's tracer takes the size for what it is in
 the example: ``h // 16 == 16`` leaves an axis one size, although it was declared open. Code that
 was seen to ask so gets functions of these names that leave sizes open, and is traced once more.
 """
@@ -8,9 +8,11 @@ was seen to ask so gets functions of these names that leave sizes open, and is t
 from __future__ import annotations
 
 import builtins
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -33,22 +35,26 @@ class PlainNumbers:
         """What ``trace`` gives where such numbers stay open; where it fails then, with numbers as
         PyTorch has them."""
         made = failure = None
-        if not self._askers:
+        was_known = known = self._known()
+        while True:
             try:
-                with self._noted():
+                with self._noted(), self._replaced():
                     made = trace()
             except Exception as error:
-                failure = error
-        if self._askers:
-            try:
-                with self._replaced():
-                    return trace()
-            except Exception as error:
                 # What open sizes must meet is worth more than that they were fixed.
-                failure = error if failure and VIOLATED in str(error) else failure
-        if failure is not None:
-            raise failure
-        return trace() if made is None else made
+                failure = error if failure is None or VIOLATED in str(error) else failure
+            if self._known() == known:
+                break
+            known = self._known()
+        if made is not None:
+            return made
+        if was_known:
+            return trace()
+        raise failure
+
+    def _known(self) -> int:
+        """How many functions were called."""
+        return sum(len(called) for _, called in self._askers.values())
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -62,12 +68,16 @@ class PlainNumbers:
             for kind, method, ask in usual:
                 setattr(kind, method, ask)
 
-    def _noting(self, ask: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    def _noting(self, ask: Callable[[Any], Any], asking: frozenset[str]) -> Callable[[Any], Any]:
         def asked(size: Any) -> Any:
             frame = sys._getframe(1)
             names, code = frame.f_globals, frame.f_code
-            if name in code.co_names and name not in names and is_users(code.co_filename):
-                self._askers.setdefault(id(names), (names, set()))[1].add(name)
+            called = _called(names, code.co_names)
+            if called.keys() & asking and is_users(code.co_filename):
+                # What is left open may be rounded next.
+                rounding = called.keys() & _ROUNDING
+                found = {called[name] for name in called.keys() & asking | rounding}
+                self._askers.setdefault(id(names), (names, set()))[1].update(found)
             return ask(size)
 
         return asked
@@ -75,22 +85,32 @@ class PlainNumbers:
     @contextmanager
     def _replaced(self) -> Iterator[None]:
         """Within this context that code has functions which leave sizes open."""
+        usual = [(names, dict(names)) for names, _ in self._askers.values()]
         for names, called in self._askers.values():
             names.update({name: _OPEN[name] for name in called})
         try:
             yield
         finally:
-            for names, called in self._askers.values():
+            for (names, before), (_, called) in zip(usual, self._askers.values(), strict=True):
                 for name in called:
-                    names.pop(name, None)
+                    if name in before:
+                        names[name] = before[name]
+                    else:
+                        names.pop(name, None)
 
 
-#: By what PyTorch's sizes are asked for plain numbers, and what code calls then.
-_ASKED = {
-    (torch.SymInt, "__index__"): "float",
-    (torch.SymInt, "__int__"): "int",
-    (torch.SymFloat, "__int__"): "int",
-}
+def _called(names: dict[str, Any], known: Sequence[str]) -> dict[str, str]:
+    """The functions with open forms that code may call, and by which of its global names:
+    ``known`` are all names in it."""
+    of_math = names.get("math") is math and "math" in known
+    found = {}
+    for name in set(known) & (_BUILTINS.keys() | _MATH.keys()):
+        is_builtin = name in _BUILTINS
+        if name not in names if is_builtin else names.get(name) is getattr(math, name):
+            found[name] = name
+        elif of_math and not is_builtin:
+            found[name] = "math"
+    return found
 
 
 class _LikeUsual(type):
@@ -126,7 +146,66 @@ class _Int(metaclass=_LikeUsual):
         return builtins.int(*given, **named)
 
 
-_OPEN = {"float": _Float, "int": _Int}
+def _rounded(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of a size where shapes can have it, and else of the example's size."""
+
+    def made(given: Any, *more: Any) -> Any:
+        found = usual(given, *more)
+        is_open = isinstance(found, torch.SymInt) and not _is_dimension(found)
+        return builtins.int(found) if is_open else found
+
+    return made
+
+
+def _floating(usual: Callable[..., Any], of_size: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``of_size`` gives of open sizes, and else what Python's function gives."""
+
+    def made(*given: Any) -> Any:
+        is_open = any(isinstance(number, torch.SymInt | torch.SymFloat) for number in given)
+        return (of_size if is_open else usual)(*given)
+
+    return made
+
+
+def _logarithm(number: Any, base: Any = math.e) -> Any:
+    """A tensor without axes: PyTorch's programs have no logarithms of sizes as numbers."""
+    above, below = (
+        torch.log(torch.full((), given, dtype=torch.float32))
+        if isinstance(given, torch.SymInt | torch.SymFloat)
+        else math.log(given)
+        for given in (number, base)
+    )
+    return above / below
+
+
+#: Functions that round, of which Python has some ask for no plain number.
+_ROUNDING = frozenset(("int", "round", "floor", "ceil", "trunc"))
+
+_BUILTINS = {"float": _Float, "int": _Int, "round": _rounded(round)}
+
+#: By their names in ``math``, functions that leave sizes open.
+_MATH = {
+    **{name: _rounded(getattr(math, name)) for name in ("floor", "ceil", "trunc")},
+    "sqrt": _floating(math.sqrt, torch.sym_sqrt),
+    "log": _floating(math.log, _logarithm),
+    "log2": _floating(math.log2, lambda number: _logarithm(number, 2.0)),
+    "log10": _floating(math.log10, lambda number: _logarithm(number, 10.0)),
+    "exp": _floating(math.exp, lambda number: math.e ** torch.sym_float(number)),
+    "pow": _floating(math.pow, lambda a, b: torch.sym_float(a) ** torch.sym_float(b)),
+}
+
+_FLOATING = frozenset(_MATH.keys() - _ROUNDING)
+
+#: By what PyTorch's sizes are asked for plain numbers, and what code calls then.
+_ASKED = {
+    (torch.SymInt, "__index__"): _FLOATING | {"float"},
+    (torch.SymInt, "__int__"): frozenset(("int",)),
+    (torch.SymFloat, "__int__"): frozenset(("int",)),
+    (torch.SymFloat, "__float__"): _FLOATING,
+}
+
+#: By the global name that stands for it, what code gets.
+_OPEN = {**_MATH, **_BUILTINS, "math": SimpleNamespace(**(vars(math) | _MATH))}
 
 
 def _is_dimension(size: Any) -> bool:

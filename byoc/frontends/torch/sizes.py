@@ -104,6 +104,6 @@ _FLOATS = {
     functions.OpaqueUnaryFn_log: op.log,
     sympy.Add: op.add,
     sympy.Mul: op.multiply,
-    sympy.Max: op.maximum,
-    sympy.Min: op.minimum,
+    **dict.fromkeys((sympy.Max, functions.Max), op.maximum),
+    **dict.fromkeys((sympy.Min, functions.Min), op.minimum),
 }

@@ -45,6 +45,7 @@ from byoc.frontends.torch.noted_guards import (
     symbol_names,
     traced_with_conditions,
 )
+from byoc.frontends.torch.open_grids import grids_of_any_size
 from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.plain_numbers import PlainNumbers
@@ -357,6 +358,7 @@ def _traced(
             unchecked_distributions,
             places_of_one_number,
             sounds_of_any_length,
+            grids_of_any_size,
             short_sizes,
         )
         with torch.set_grad_enabled(below_autograd), ExitStack() as stack:

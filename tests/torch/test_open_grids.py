@@ -1,0 +1,55 @@
+"""As many numbers between two others as an open size says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import byoc
+
+_OPEN = {1: torch.export.Dim("h"), 2: torch.export.Dim("w")}
+
+
+def _places(x: torch.Tensor) -> torch.Tensor:
+    """Each pixel, and where it lies."""
+    sides = [torch.linspace(-1, 1, n, device=x.device) for n in x.shape[1:]]
+    return torch.cat([x, *(grid[None] for grid in torch.meshgrid(*sides, indexing="ij"))])
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    """A spatial transformer."""
+    turn = torch.tensor([[[0.8, -0.3, 0.1], [0.3, 0.8, 0.0]]])
+    grid = F.affine_grid(turn, [1, *x.shape], align_corners=False)
+    return F.grid_sample(x[None], grid, align_corners=False)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        _places,
+        _turned,
+        lambda x: x * torch.linspace(0.5 / x.shape[2], 1 - 0.5 / x.shape[2], steps=x.shape[2]),
+        lambda x: x[:, torch.linspace(0, x.shape[1] - 1, 5).long()],
+    ],
+    ids=["places", "turned", "centres", "chosen"],
+)
+@torch.no_grad()
+def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(compute(x))
+
+    torch.manual_seed(0)
+    module = Module().eval()
+    done = byoc.compile(
+        module, tmp_path / "m.so", example_inputs=(torch.rand(3, 6, 16),), dynamic_shapes=(_OPEN,)
+    )
+    assert done.report.left == () and len(done.report.regions) == 1
+    compiled = byoc.load(tmp_path / "m.so")
+    for shape in ((3, 6, 16), (3, 7, 5), (3, 20, 2)):
+        x = torch.rand(shape)
+        torch.testing.assert_close(torch.from_dlpack(compiled(x)), module(x), atol=1e-5, rtol=1e-5)

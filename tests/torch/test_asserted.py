@@ -5,6 +5,7 @@ PYTEST_DONT_REWRITE: pytest would make other code of the assertions below.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,30 @@ def test_what_is_asserted_is_left_out(axes: object, tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
 
 
-def test_what_data_decide_is_refused(tmp_path: Path) -> None:
+def test_what_data_decide_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And the graphs that PyTorch's tracer has half are not written between."""
     with pytest.raises(ModelError, match="control flow depends on the data of a tensor"):
         byoc.compile(Deciding().eval(), tmp_path / "m.so", example_inputs=(torch.rand(3),))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_fixed_sizes_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's tracer logs hundreds, of the attempts that follow the code otherwise."""
+    written: list[logging.LogRecord] = []
+    log = logging.getLogger("torch._guards")
+    monkeypatch.setattr(log, "handle", written.append)
+
+    class Windowed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.hann_window(x.shape[1])
+
+    with pytest.raises(ModelError, match="specialized it to be a constant"):
+        byoc.compile(
+            Windowed().eval(),
+            tmp_path / "m.so",
+            example_inputs=(torch.rand(3, 8),),
+            dynamic_shapes=({1: Dim("n")},),
+        )
+    assert written == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -49,6 +48,7 @@ from byoc.frontends.torch.open_grids import grids_of_any_size
 from byoc.frontends.torch.open_sounds import sounds_of_any_length
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.plain_numbers import PlainNumbers
+from byoc.frontends.torch.quiet import nothing_written
 from byoc.frontends.torch.scripts import as_module, with_scripts
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from byoc.frontends.torch.short_sizes import short_sizes
@@ -354,6 +354,7 @@ def _traced(
 
     def trace(strict: bool = False) -> torch.export.ExportedProgram:
         around = (
+            nothing_written,
             whole_layers,
             unchecked_distributions,
             places_of_one_number,
@@ -428,12 +429,9 @@ def read(path: Path) -> Program:
         raise ModelError(f"{path} does not exist")
     import torch.ao.quantization.fx._decomposed  # the operators of quantised networks
 
-    log = logging.getLogger("torch.export")  # writes the traceback of what is raised as well
-    quiet, log.disabled = log.disabled, True
     try:
-        program = torch.export.load(path)
+        with nothing_written():
+            program = torch.export.load(path)
     except Exception as error:
         raise ModelError(f"{path} is no exported program of PyTorch: {one_line(error)}") from error
-    finally:
-        log.disabled = quiet
     return Program(program, file=path)

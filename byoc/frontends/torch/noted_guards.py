@@ -50,7 +50,9 @@ def _without_names(error: Exception, shapes: Any) -> Any | None:
     """
     reasons = [line for line in str(error).splitlines() if line.startswith("  - ")]
     unproved = bool(reasons) and all(any(text in line for text in _UNPROVED) for line in reasons)
-    if not unproved and not isinstance(error, NotImplementedError):  # of SymPy, which proves
+    failed = isinstance(error, NotImplementedError)  # of SymPy, which proves
+    failed |= "Cannot create Dim" in str(error)  # of what the tracer would propose
+    if not unproved and not failed:
         return None
     dims = [leaf for leaf in pytree.tree_leaves(shapes) if isinstance(leaf, Dim)]
     if any(isinstance(dim, _DerivedDim) for dim in dims):

@@ -37,6 +37,7 @@ from byoc.frontends.torch.failures import decided_by_data as is_of_data
 from byoc.frontends.torch.failures import reason_of, tells_where
 from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
+from byoc.frontends.torch.layouts import unnoted_layouts
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.noted_guards import (
@@ -360,6 +361,7 @@ def _traced(
             places_of_one_number,
             sounds_of_any_length,
             grids_of_any_size,
+            unnoted_layouts,
             short_sizes,
         )
         with torch.set_grad_enabled(below_autograd), ExitStack() as stack:

@@ -1,0 +1,56 @@
+"""Questions of PyTorch whether tensors are dense, which say nothing of sizes.
+
+Where a part of an image is cut out of one that was made larger, windows wide, PyTorch asks whether
+it is dense, and notes that both are as wide where they are so in the example. Its answer decides
+whether elements are copied, and no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch._prims_common as common
+from torch.fx.experimental.sym_node import SymNode
+
+#: Where PyTorch's own code asks, and how.
+_ASKING, _ASKED = "c10/core/Contiguity.h", ("guard_or_false", "guard_or_true")
+
+
+@contextmanager
+def unnoted_layouts() -> Iterator[None]:
+    """Tensors are dense as in the example, and nothing is noted of it, within this context."""
+    usual = [(SymNode, name, getattr(SymNode, name)) for name in _ASKED]
+    for _, name, ask in usual:
+        setattr(SymNode, name, _unnoted(ask))
+    name = "check_contiguous_sizes_strides"
+    usual.append((common, name, check := getattr(common, name)))
+    setattr(common, name, _unnoted_of_sizes(check))
+    try:
+        yield
+    finally:
+        for place, name, function in usual:
+            setattr(place, name, function)
+
+
+def _unnoted(ask: Callable[..., bool]) -> Callable[..., bool]:
+    def asked(node: SymNode, file: str, line: int) -> bool:
+        if not file.endswith(_ASKING):
+            return ask(node, file, line)
+        with node.shape_env.suppress_guards():
+            return ask(node, file, line)
+
+    return asked
+
+
+def _unnoted_of_sizes(check: Callable[..., bool]) -> Callable[..., bool]:
+    def is_dense(sizes: Sequence[Any], strides: Sequence[Any], false_if_dde: bool = False) -> bool:
+        for size in (*sizes, *strides):
+            if isinstance(size, torch.SymInt) and (env := getattr(size.node, "shape_env", None)):
+                with env.suppress_guards():
+                    return check(sizes, strides, false_if_dde)
+        return check(sizes, strides, false_if_dde)
+
+    return is_dense

@@ -46,6 +46,11 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "added": lambda z, w: torch.addmm(z[0], z[1], w[0], beta=2, alpha=0.5),
     "quotient": lambda z, w: z / w + 1 / z + z / 2,
     "functions": lambda z, w: z.exp() + w.log() + z**2 - w.reciprocal() + z**3,
+    "roots": lambda z, w: z.sqrt() + (w * torch.tensor([1, -1, 0, 1j])).sqrt() - z.rsqrt(),
+    "waves": lambda z, w: z.sin() + w.cos() - (z * 3).tanh(),
+    "products": lambda z, w: (
+        z.cumprod(1) + w.prod(-1, keepdim=True) - w.prod(0) + z[0].prod() + w.cumprod(0)
+    ),
     "angles": lambda z, w: torch.polar(z.abs(), w.angle() + 1),
     "numbers": lambda z, w: (z + 1j) * (2 - 1j) + w.real * 1j + 3,
     "filled": lambda z, w: (

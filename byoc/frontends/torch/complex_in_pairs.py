@@ -206,6 +206,54 @@ def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
     return {1: x, 2: square, 3: square * x, 4: square * square}[int(exponent)]
 
 
+def _root(x: torch.Tensor) -> torch.Tensor:
+    """The root whose real part is 0 or more, without a difference of numbers that may be alike."""
+    a, b = _parts(x)
+    larger = torch.sqrt((x.abs() + a.abs()) / 2)
+    other = torch.where(larger > 0, b.abs() / (2 * larger), 0)
+    sign = torch.where(b < 0, -1.0, 1.0).to(b.dtype)
+    real = torch.where(a < 0, other, larger)
+    return _of_parts(real, sign * torch.where(a < 0, larger, other))
+
+
+def _sine(x: torch.Tensor) -> torch.Tensor:
+    a, b = _parts(x)
+    even = (torch.exp(b) + torch.exp(-b)) / 2
+    return _of_parts(torch.sin(a) * even, torch.cos(a) * torch.tanh(b) * even)
+
+
+def _cosine(x: torch.Tensor) -> torch.Tensor:
+    a, b = _parts(x)
+    even = (torch.exp(b) + torch.exp(-b)) / 2
+    return _of_parts(torch.cos(a) * even, -torch.sin(a) * torch.tanh(b) * even)
+
+
+def _hyperbolic_tangent(x: torch.Tensor) -> torch.Tensor:
+    """By tangents of the parts, which do not overflow as exponentials do."""
+    a, b = _parts(x)
+    t, u = torch.tanh(a), torch.tan(b)
+    below = 1 + (t * u) ** 2
+    return _of_parts(t * (1 + u * u) / below, u * (1 - t * t) / below)
+
+
+def _running_product(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """In a logarithm of the length of steps, of which each multiplies twice as many."""
+    length, step = x.shape[dim] if x.dim() else 1, 1
+    if not isinstance(length, int):
+        raise ValueError(f"a product of {length} complex numbers; need to know how many")
+    while step < length:
+        rest = length - step
+        more = x.narrow(dim, step, rest) * x.narrow(dim, 0, rest)
+        x = torch.cat([x.narrow(dim, 0, step), more], dim)
+        step *= 2
+    return x
+
+
+def _whole_product(x: torch.Tensor, dim: int, keepdim: bool = False, **_: Any) -> torch.Tensor:
+    made = _running_product(x, dim)
+    return made.narrow(dim, -1, 1) if keepdim else made.select(dim, -1)
+
+
 def _taken_from(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
     return -x * alpha + other
 
@@ -305,6 +353,14 @@ _FUNCTIONS: dict[torch._ops.OpOverload, Made] = {
     aten.exp.default: _exponential,
     aten.log.default: _logarithm,
     aten.reciprocal.default: _reciprocal,
+    aten.sqrt.default: _root,
+    aten.rsqrt.default: lambda x: _reciprocal(_root(x)),
+    aten.sin.default: _sine,
+    aten.cos.default: _cosine,
+    aten.tanh.default: _hyperbolic_tangent,
+    aten.cumprod.default: _running_product,
+    aten.prod.dim_int: _whole_product,
+    aten.prod.default: lambda x, **_: _whole_product(x.reshape(-1), 0),
     aten.pow.Tensor_Scalar: _power,
 }
 

@@ -3,7 +3,7 @@
     f(a * b + c)
 
 is what a batch norm that no convolution takes becomes, and a shift behind a scale of any kind.  In
-passes of their own the product is written and read once more.
+passes of their own the product is written and read once more; the numbers are the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find_products(
 
     def fits(node: RegionNode, kind: str) -> bool:
         one = node.node
-        if one.op != "binary" or one.attrs["kind"] != kind or one.exact or node in taken:
+        if one.op != "binary" or one.attrs["kind"] != kind or node in taken:
             return False
         values = (*node.inputs, node.output)
         return is_ours(node) and all(stored_dtype(value) == SINGLE for value in values)

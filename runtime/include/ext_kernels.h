@@ -65,7 +65,7 @@ typedef struct {
 } ext_binary_params;
 int ext_binary(const ext_binary_params* p, const void* a, const void* b, void* y);
 
-/* y[i] = f(a[i] b[i] + c[i]) over `shape`, rounded once or twice; the rest as ext_binary's. */
+/* y[i] = f(a[i] b[i] + c[i]) over `shape`, as ext_binary of the product and of the sum gives it. */
 typedef struct {
   ext_activation activation;
   int32_t ndim; /* 1 .. EXT_MAX_DIMS */

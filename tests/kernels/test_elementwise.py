@@ -262,18 +262,32 @@ def test_multiply_add(
     one, other = axes
     for chosen in ((one, other, ()), ((), one, other), (other, (), one), (one, other, one)):
         operands = [_broadcast(rng, shape, own) for own in chosen]
-        a, b, c = (operand.astype(np.float64) for operand in operands)
-        y = Rows(1, a.size)
+        sums = operands[0] * operands[1] + operands[2]  # rounded twice
+        y = Rows(1, sums.size)
         for after in (cases.NONE, ("tanh", 0.0, 0.0)):
-            p = abi.MultiplyAddParams(abi.activation(*after), a.ndim)
-            p.shape[: a.ndim] = shape
-            for name, operand in zip("abc", operands, strict=True):
-                getattr(p, f"{name}_strides")[: a.ndim] = _element_strides(operand)
-            pointers = [operand.ctypes.data for operand in operands]
-            assert lib.ext_multiply_add(p, *pointers, y.pointer) == 0
-            want = reference.activate(after[0], a * b + c)
-            assert_close(y.view[0].reshape(shape), want, 4e-7 * np.abs(want))
+            _run_multiply_add(lib, after, operands, y.pointer)
+            want = reference.activate(after[0], sums.astype(np.float64))
+            limit = 0 if after == cases.NONE else 4e-7
+            assert_close(y.view[0].reshape(shape), want, limit * np.abs(want))
             y.check_gaps()
+
+
+def test_a_product_beyond_the_greatest_float_is_infinite(lib: ctypes.CDLL) -> None:
+    operands = [np.array(v, np.float32) for v in ([3e38, 2, np.nan], [2, -3, 0], [-3e38, 7, 1])]
+    y = np.empty(3, np.float32)
+    _run_multiply_add(lib, cases.NONE, operands, y.ctypes.data)
+    np.testing.assert_array_equal(y, np.array([np.inf, 1, np.nan], np.float32))
+
+
+def _run_multiply_add(
+    lib: ctypes.CDLL, after: cases.Act, operands: list[np.ndarray], y: int
+) -> None:
+    shape = operands[0].shape
+    p = abi.MultiplyAddParams(abi.activation(*after), len(shape))
+    p.shape[: len(shape)] = shape
+    for name, operand in zip("abc", operands, strict=True):
+        getattr(p, f"{name}_strides")[: len(shape)] = _element_strides(operand)
+    assert lib.ext_multiply_add(p, *[operand.ctypes.data for operand in operands], y) == 0
 
 
 @every("dtype", [np.int32, np.int64, np.int8, np.uint8])

@@ -7,8 +7,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch.export._trace as tracer
-
 #: Who writes the traceback of what is raised as well, and that sizes may not be open.
 _WRITERS = ("torch.export", "torch.export._trace", "torch._guards")
 
@@ -16,6 +14,8 @@ _WRITERS = ("torch.export", "torch.export._trace", "torch._guards")
 @contextmanager
 def nothing_written() -> Iterator[None]:
     """The tracer writes neither errors nor graphs that it has half within this context."""
+    import torch.export._trace as tracer  # brings much, which who asks for no trace does without
+
     logs = [logging.getLogger(name) for name in _WRITERS]
     usual = [log.disabled for log in logs]
     for log in logs:

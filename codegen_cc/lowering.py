@@ -21,13 +21,12 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
     where a node names an algorithm that its library does not offer.
     """
     builder = PlanBuilder(region, weights)
-    builder.prologues = find_prologues(region, builder.consumers, _is_runtimes)
-    builder.borders = find_borders(region, builder.consumers, _is_runtimes)
+    private = region.private_producers()
+    builder.prologues = find_prologues(region, private, _is_runtimes)
+    builder.borders = find_borders(region, private, _is_runtimes)
     done_by_readers = [*builder.prologues.values(), *builder.borders.values()]
     absorbed = {node for found in done_by_readers for node in found.nodes}
-    builder.products = find_products(
-        region, builder.consumers, builder.stored_dtype, _is_runtimes, absorbed
-    )
+    builder.products = find_products(region, private, builder.stored_dtype, _is_runtimes, absorbed)
     absorbed.update(builder.products.values())
     for node in region.nodes:
         if node in absorbed:

@@ -145,9 +145,10 @@ def _multiply_add(node: RegionNode, builder: PlanBuilder, product: RegionNode) -
     (added,) = (value for value in (node.role("lhs"), node.role("rhs")) if value != product.output)
     operands = {"a": product.role("lhs"), "b": product.role("rhs"), "c": added}
     loop = broadcast_loop(builder, node, operands)
-    fields: dict[str, object] = {**loop.fields}
+    fields: dict[str, object] = {}
     if node.node.epilogue:
-        fields = {"activation": activation_struct(node.node.epilogue[0]), **fields}
+        fields["activation"] = activation_struct(node.node.epilogue[0])
+    fields |= loop.fields
     factors = ", ".join(str(list(value.shape)) for value in product.inputs)
     comment = f"{product.node.composite} and {node.node.composite}: {factors}, "
     comment += f"{list(added.shape)} -> {list(node.node.shape)}"

@@ -28,15 +28,14 @@ class Border:
 
 def find_borders(
     region: Region,
-    consumers: Mapping[Value, Sequence[RegionNode]],
+    private: Mapping[Value, RegionNode],
     is_ours: Callable[[RegionNode], bool],
 ) -> dict[RegionNode, Border]:
-    """The border of each convolution and pool that has one; ``is_ours`` says whose kernels pad."""
-    producers = {value: node for node in region.nodes for value in node.outputs}
-    outside = set(region.outputs)
+    """The border of each convolution and pool that has one; ``is_ours`` says whose kernels pad.
 
-    def is_private(value: Value) -> bool:
-        return value not in outside and len(consumers.get(value, ())) == 1
+    ``private`` are the region's ``private_producers``.
+    """
+    producers = {value: node for node in region.nodes for value in node.outputs}
 
     def of(reader: RegionNode) -> Border | None:
         node = reader.node
@@ -45,10 +44,10 @@ def find_borders(
         if fill is None or node.compute or node.storage or not is_ours(reader):
             return None
         value, before, nodes = reader.role("input"), (0, 0), []
-        while is_private(value) and (part := _inside(value, producers, fill)):
+        while value in private and (part := _inside(value, producers, fill)):
             value, (above, left), around = part
             before = (normal(before[0] + above), normal(before[1] + left))
-            nodes += [around[0], *(one for one in around[1:] if is_private(one.output))]
+            nodes += [around[0], *(one for one in around[1:] if one.output in private)]
         return Border(value, before, tuple(nodes)) if nodes else None
 
     found = ((node, of(node)) for node in region.nodes)

@@ -8,7 +8,7 @@ passes of their own the product is written and read once more; the numbers are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from codegen_cc.dim import same
 from codegen_cc.dtypes import SINGLE
@@ -17,18 +17,17 @@ from codegen_cc.region.graph import Region, RegionNode, Value
 
 def find_products(
     region: Region,
-    consumers: Mapping[Value, Sequence[RegionNode]],
+    private: Mapping[Value, RegionNode],
     stored_dtype: Callable[[Value], str],
     is_ours: Callable[[RegionNode], bool],
     taken: Collection[RegionNode],
 ) -> dict[RegionNode, RegionNode]:
     """The product of each addition that computes one, both of float32 wherever they are stored.
 
-    ``is_ours`` says whose kernels compute a node; those that are ``taken`` are computed by others.
-    A product that is repeated to the sum's shape is computed once, before.
+    ``private`` are the region's ``private_producers``. ``is_ours`` says whose kernels compute a
+    node; those that are ``taken`` are computed by others. A product that is repeated to the sum's
+    shape is computed once, before.
     """
-    producers = {value: node for node in region.nodes for value in node.outputs}
-    outside = set(region.outputs)
 
     def fits(node: RegionNode, kind: str) -> bool:
         one = node.node
@@ -39,11 +38,10 @@ def find_products(
 
     def product_in(node: RegionNode) -> RegionNode | None:
         for value in (node.role("lhs"), node.role("rhs")):
-            found = producers.get(value)
-            if found is None or value in outside or list(consumers[value]) != [node]:
+            found = private.get(value)
+            if found is None or found.node.epilogue or not fits(found, "mul"):
                 continue
-            whole = all(map(same, value.shape, node.node.shape))
-            if fits(found, "mul") and not found.node.epilogue and whole:
+            if all(map(same, value.shape, node.node.shape)):
                 return found
         return None
 

@@ -9,7 +9,7 @@ and write the image once more for each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,25 +37,23 @@ class Prologue:
 
 def find_prologues(
     region: Region,
-    consumers: Mapping[Value, Sequence[RegionNode]],
+    private: Mapping[Value, RegionNode],
     is_ours: Callable[[RegionNode], bool],
 ) -> dict[RegionNode, Prologue]:
-    """The prologue of each convolution that has one; ``is_ours`` says whose kernels have them."""
-    finder = _Finder(region, consumers, is_ours)
+    """The prologue of each convolution that has one; ``is_ours`` says whose kernels have them.
+
+    ``private`` are the region's ``private_producers``.
+    """
+    finder = _Finder(private, is_ours)
     found = ((node, finder.of(node)) for node in region.nodes)
     return {node: prologue for node, prologue in found if prologue is not None}
 
 
 class _Finder:
     def __init__(
-        self,
-        region: Region,
-        consumers: Mapping[Value, Sequence[RegionNode]],
-        is_ours: Callable[[RegionNode], bool],
+        self, private: Mapping[Value, RegionNode], is_ours: Callable[[RegionNode], bool]
     ) -> None:
-        self._producers = {value: node for node in region.nodes for value in node.outputs}
-        self._consumers = consumers
-        self._outputs = set(region.outputs)
+        self._private = private
         self._is_ours = is_ours
 
     def of(self, conv: RegionNode) -> Prologue | None:
@@ -91,8 +89,8 @@ class _Finder:
 
     def _private_producer(self, value: Value) -> RegionNode | None:
         """The node that computes a value for one reader alone, if it may be part of a prologue."""
-        node = self._producers.get(value)
-        if node is None or value in self._outputs or len(self._consumers.get(value, ())) != 1:
+        node = self._private.get(value)
+        if node is None:
             return None
         fits = node.node.op == "unary" or (
             node.node.op == "binary" and node.node.attrs["kind"] in ("add", "mul")

@@ -83,3 +83,13 @@ class Region:
             for value in node.inputs:
                 result.setdefault(value, []).append(node)
         return result
+
+    def private_producers(self) -> dict[Value, RegionNode]:
+        """The node that computes each value which one operand of one node alone reads."""
+        consumers, outside = self.consumers(), set(self.outputs)
+        return {
+            value: node
+            for node in self.nodes
+            for value in node.outputs
+            if value not in outside and len(consumers.get(value, ())) == 1
+        }

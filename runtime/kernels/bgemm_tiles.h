@@ -205,8 +205,7 @@ EXT_INLINE void btiles_store(const int high, const int wide, const tile_file* f,
   if (!are_finite(t->rows, columns, sums, row)) btiles_plain(columns, t, sums, row);
   if (direct) return;
   for (int64_t i = 0; i < t->rows && t->sums; i++)
-    for (int64_t j = 0; j < columns; j += VL)
-      vf_store(t->sums + i * t->sums_row + j, vf_load(own + i * BTILE_N + j));
+    copy_run(t->sums + i * t->sums_row, own + i * BTILE_N, columns);
 }
 
 #else

@@ -167,7 +167,7 @@ static void plain_tile(parts_state* s, const parts_block* block, int64_t i, int6
                        float* sums) {
   const int64_t row = block->row + i * PARTS_ROWS, rows = micropanel_rows(block, i);
   const int64_t panels = block->j1 - j > EXT_PANEL ? 2 : 1;
-  for (int64_t i = 0; i < PARTS_SUMS; i += VL) vf_store(sums + i, vf_zero());
+  for (int64_t at = 0; at < PARTS_SUMS; at += VL) vf_store(sums + at, vf_zero());
   for (int64_t k = 0, n; k < s->g->k; k += n) {
     int64_t stride, panel;
     n = i64_min(K_PART, s->g->k - k);

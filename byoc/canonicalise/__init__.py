@@ -67,6 +67,7 @@ from byoc.canonicalise.slice_from_take import slice_from_take
 from byoc.canonicalise.split_to_slices import split_to_slices
 from byoc.canonicalise.stack_to_concat import stack_to_concat
 from byoc.canonicalise.statistics import mean_from_variance
+from byoc.canonicalise.summed_branches import summed_branches, summed_branches_unless
 from byoc.canonicalise.take_from_the_end import take_from_the_end
 from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.taps_in_padding import without_taps_in_padding
@@ -139,6 +140,8 @@ RULES: tuple[Rule, ...] = (
     computed_filters,
     without_taps_in_padding,
     fold_affine,
+    summed_branches,
+    fold_affine,  # what follows a sum that is one convolution now
     merge_affine,
     repeated_steps,
     repeated_activations,
@@ -174,16 +177,23 @@ def canonicalise(
     mod: tvm.IRModule,
     observe: Callable[[str, tvm.IRModule], None] | None = None,
     computed: Callable[[relax.Call], bool] = nobody_computes,
+    exact: bool = False,
+    narrow: bool = False,
 ) -> tvm.IRModule:
     """Bring every dataflow block of a module into canonical form.
 
     ``observe(name, module)`` is called after each rule if given. ``computed`` says of calls that
     would be written as others, for the kernels of the package, whether a user's library computes
-    them. Fp32 only: operators of other dtypes pass through unchanged, but for constant folding
-    (``widen_halves`` comes before).
+    them. ``exact`` keeps sums in which NaN, infinities and overflows would meet others; ``narrow``
+    says that weights may be rounded to fewer bits than fp32 has. Fp32 only: operators of other
+    dtypes pass through unchanged, but for constant folding (``widen_halves`` comes before).
     """
     mod = apply_rules(harmless(mod, computed), (fold_constants, fold_leftover_constants))
-    rules = tuple(computed_filters_unless(computed) if r is computed_filters else r for r in RULES)
+    asked = {
+        computed_filters: computed_filters_unless(computed),
+        summed_branches: summed_branches_unless(exact, narrow),
+    }
+    rules = tuple(asked.get(rule, rule) for rule in RULES)
     if observe is None:
         return drop_unused_primitives(apply_rules(mod, rules))
     for rule in rules:

@@ -90,7 +90,7 @@ def fold_affine(block: Block) -> None:
         source, affine = found
         if block.call(source, *CONTRACTIONS) is not None and affine.scale is ONE:
             contraction = block.call(source, *CONTRACTIONS)
-            if _per_channel(contraction, affine.shift) is not None and affine.shift.size > 1:
+            if per_channel(contraction, affine.shift) is not None and affine.shift.size > 1:
                 continue  # a plain bias already
         absorb(block, var, source, affine)
 
@@ -112,8 +112,8 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     if call is None or not is_kernel_float(call) or shape_of(call) is None:
         return False
     weight = array_of(call.args[1])
-    vectors = [_per_channel(call, a) for a in (affine.scale, affine.shift)]
-    old_bias = ZERO if bias is None else _per_channel(call, bias)
+    vectors = [per_channel(call, a) for a in (affine.scale, affine.shift)]
+    old_bias = ZERO if bias is None else per_channel(call, bias)
     if weight is None or old_bias is None or any(vector is None for vector in vectors):
         return False
     scale, shift = vectors
@@ -153,20 +153,25 @@ def _is_transposed(call: relax.Call) -> bool:
 
 
 def _channels(call: relax.Call) -> int:
-    """Output channels of a contraction that ``_per_channel`` accepts."""
+    """Output channels of a contraction that ``per_channel`` accepts."""
     shape = shape_of(call.args[1])
     if op_name(call) not in CONVOLUTIONS:
         return shape[-1]
     return shape[1] * int(call.attrs.groups) if _is_transposed(call) else shape[0]
 
 
-def _per_channel(call: relax.Call, values: np.ndarray) -> np.ndarray | None:
+def is_plain_layout(call: relax.Call) -> bool:
+    """Whether a convolution has the layouts that are folded into."""
+    plain = CONVOLUTIONS[op_name(call)]
+    layouts = (call.attrs.data_layout, call.attrs.kernel_layout)
+    return layouts == plain and call.attrs.out_layout in (plain[0], "")
+
+
+def per_channel(call: relax.Call, values: np.ndarray) -> np.ndarray | None:
     """A constant as a scalar or a vector over output channels; None if it is neither."""
     rank = len(shape_of(call))
-    plain = CONVOLUTIONS.get(op_name(call))
-    if plain is not None:
-        layouts = (call.attrs.data_layout, call.attrs.kernel_layout)
-        if layouts != plain or call.attrs.out_layout not in (plain[0], ""):
+    if op_name(call) in CONVOLUTIONS:
+        if not is_plain_layout(call):
             return None
         axis = 1
     else:

@@ -67,7 +67,7 @@ allow_wrong = options.words(
 exact = options.flag(
     "--exact",
     "Let NaN, infinities and huge numbers flow as through the operators' formulas: no "
-    "Winograd, attention operator by operator, no region too small. Slower.",
+    "Winograd, no joined branches, attention operator by operator, no region too small. Slower.",
 )
 
 precision = options.words(

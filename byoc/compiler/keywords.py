@@ -42,8 +42,9 @@ class PartitionKeywords(TypedDict, total=False):
     takes those of the machine that calls it.
 
     With ``exact``, NaN, infinities and huge numbers flow as through the operators' formulas: no
-    Winograd, attention operator by operator, and no region is too small, as TVM's own kernels drop
-    NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are as right without it;
+    Winograd, no joined branches, attention operator by operator, and no region is too small, as
+    TVM's own kernels drop NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are
+    as right without it;
     docs/reliability.md has a table.
 
     ``precision`` is what networks of floats are multiplied in: ``fp32`` (the default), ``bf16`` or

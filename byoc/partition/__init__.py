@@ -107,7 +107,12 @@ def _passes(
         ("widen_halves", widen_halves),
         *((("node_results", expose.note),) if expose is not None else ()),
         # Importer idioms become one operator each; writes a dump for each of its rules.
-        ("canonicalise", lambda m: canonicalise(m, observe, rules.others_compute)),
+        (
+            "canonicalise",
+            lambda m: canonicalise(
+                m, observe, rules.others_compute, rules.exact, not rules.precision.is_full
+            ),
+        ),
         # Supported chains become composites, composites regions, and small regions TVM's again.
         ("annotate", lambda m: annotate.annotate(m, reasons, rules)),
         *((("expose", expose),) if expose is not None else ()),

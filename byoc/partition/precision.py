@@ -69,6 +69,12 @@ class Precision:
                 )
         return cls(default or "fp32", tuple(by_operator), tuple(by_name))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all nodes are computed as they are stored."""
+        given = (self.default, *(name for _, name in (*self.by_operator, *self.by_name)))
+        return not any(COMPUTE[name] for name in given)
+
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ``ControlError`` for a pattern that fits no operator and none of these nodes."""
         if (problem := unknown_pattern(self.by_name, names)) is not None:

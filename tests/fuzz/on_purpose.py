@@ -51,6 +51,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "DFT, STFT": ("DFT", "STFT"),
     "LSTM, GRU, RNN": ("LSTM", "GRU", "RNN"),
     "3x3 convolution by Winograd": (),
+    "sums of convolutions, or of products, of one input": (),
     "ConvTranspose in groups that 16 outputs have room for": (),
     "attention": (),
     "`relax.nn.attention`, causal": (),

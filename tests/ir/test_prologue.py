@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -74,8 +75,8 @@ TAKEN = {
 }
 
 
-def plan_of(model: onnx.ModelProto) -> Plan:
-    mod = byoc.partition_for_ext(import_onnx(prepare(model)), min_bytes=0)
+def plan_of(model: onnx.ModelProto, **options: Any) -> Plan:
+    mod = byoc.partition_for_ext(import_onnx(prepare(model)), min_bytes=0, **options)
     regions = [f for f in mod.functions.values() if f.attrs and "Codegen" in f.attrs]
     assert len(regions) == 1
     return plan_functions(regions)[0]
@@ -119,7 +120,7 @@ def shift_before_scale(graph: Graph) -> str:
 
 def two_readers(graph: Graph) -> str:
     x = graph.normalised("x")
-    return graph.op("Add", graph.last(x), graph.last(x))
+    return graph.op("Mul", graph.last(x), graph.last(x))
 
 
 def a_window(graph: Graph) -> str:

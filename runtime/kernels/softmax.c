@@ -94,8 +94,56 @@ EXT_INLINE void columns(const int full, const softmax_job* job, const float* x, 
   }
 }
 
+/* The first `inner` of `inner` vectors, again and again in what follows them. */
+EXT_INLINE void spread(int64_t inner, float* lanes) {
+  for (int64_t e = inner; e < inner * VL; e++) lanes[e] = lanes[e - inner];
+}
+
+/*
+ * All columns of one outer item, fewer than VL: element e is of column e % inner, and so is
+ * e + inner * VL.  So `inner` vectors have a lane for each, all of which do work.
+ */
+EXT_INLINE void few_columns(const softmax_job* job, const float* x, float* y) {
+  const int64_t inner = job->inner, n = job->reduce * inner, period = inner * VL;
+  const int64_t vectors = n / VL * VL;
+  float most[VL * VL], sums[VL * VL], lanes[VL];
+  for (int64_t e = 0; e < period; e++) most[e] = -__builtin_inff(), sums[e] = 0.0f;
+  for (int64_t i = 0, e = 0; i < vectors; i += VL, e = e + VL < period ? e + VL : 0)
+    vf_store(most + e, vf_max(vf_load(most + e), vf_load(x + i)));
+  float* rest = most + vectors % period;
+  for (int64_t i = vectors; i < n; i++, rest++) *rest = x[i] > *rest ? x[i] : *rest;
+  for (int64_t e = inner; e < period; e += inner)
+    for (int64_t c = 0; c < inner; c++) most[c] = most[e + c] > most[c] ? most[e + c] : most[c];
+  spread(inner, most);
+
+  for (int64_t i = 0, e = 0; i < vectors; i += VL, e = e + VL < period ? e + VL : 0) {
+    const vf v = vf_exp_normal(vf_load(x + i) - vf_load(most + e));
+    vf_store(sums + e, vf_load(sums + e) + v);
+    if (!job->logarithm) vf_store(y + i, v);
+  }
+  const int64_t last = vectors % period, left = n - vectors;
+  if (left > 0) {
+    const vf v = vf_exp_normal(vf_load_n(x + vectors, left) - vf_load(most + last));
+    vf_store(lanes, v);
+    vf_store(sums + last, vf_load(sums + last) + vf_load_n(lanes, left));
+    if (!job->logarithm) vf_store_n(y + vectors, v, left);
+  }
+  for (int64_t e = inner; e < period; e += inner)
+    for (int64_t c = 0; c < inner; c++) sums[c] += sums[e + c];
+  for (int64_t c = 0; c < inner; c++) sums[c] = job->logarithm ? logf(sums[c]) : 1.0f / sums[c];
+  spread(inner, sums);
+
+  for (int64_t i = 0, e = 0; i < n; i += VL, e = e + VL < period ? e + VL : 0) {
+    const int full = i < vectors;
+    const vf m = vf_load(most + e), s = vf_load(sums + e);
+    store(full, y + i,
+          job->logarithm ? load(full, x + i, left) - m - s : load(full, y + i, left) * s, left);
+  }
+}
+
 static int items(void* context, int64_t begin, int64_t end) {
   const softmax_job* job = context;
+  const int few = job->inner > 1 && job->inner < VL && job->reduce >= 2 * VL;
   for (int64_t item = begin; item < end; item++) {
     int64_t i = item % job->blocks * VL, o = item / job->blocks;
     int64_t at = o * job->reduce * job->inner + i;
@@ -103,6 +151,8 @@ static int items(void* context, int64_t begin, int64_t end) {
       slice(1, job->reduce, job->x + at, job->y + at);
     else if (job->inner == 1)
       slice(0, job->reduce, job->x + at, job->y + at);
+    else if (few)
+      few_columns(job, job->x + at, job->y + at);
     else if (i + VL <= job->inner)
       columns(1, job, job->x + at, job->y + at, VL);
     else

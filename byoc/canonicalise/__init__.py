@@ -142,6 +142,7 @@ RULES: tuple[Rule, ...] = (
     fold_affine,
     summed_branches,
     fold_affine,  # what follows a sum that is one convolution now
+    summed_branches,  # which may be a branch itself, scaled (FastViT)
     merge_affine,
     repeated_steps,
     repeated_activations,

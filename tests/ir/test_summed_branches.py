@@ -211,6 +211,22 @@ def test_a_block_trained_in_branches_is_one_call(batch: int | str, tmp_path: Pat
     assert_agrees(got, onnxruntime_outputs(source, inputs))
 
 
+def test_a_scaled_sum_is_a_branch_itself() -> None:
+    """The mixer of FastViT: x + s (conv(x) - norm(x))."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "mix", pads=[1, 1, 1, 1], group=16),
+        helper.make_node("BatchNormalization", ["x", "g", "b", "m", "v"], ["n"], "norm"),
+        helper.make_node("Sub", ["c", "n"], ["d"]),
+        helper.make_node("Mul", ["s", "d"], ["e"]),
+        helper.make_node("Add", ["x", "e"], ["y"]),
+    ]
+    weights = {"w": random(16, 1, 3, 3), "s": random(16, 1, 1, seed=7)}
+    weights |= {name: np.abs(random(16, seed=i)) + 0.5 for i, name in enumerate("gbmv")}
+    assert computing(onnx_model(nodes, {"x": [2, 16, 9, 11]}, ["y"], weights)) == [
+        "ext_depthwise_conv2d"
+    ]
+
+
 def test_exact_networks_keep_their_branches() -> None:
     """An infinity times one weight less one times another is NaN, and no infinity of their sum."""
     found = computing(block(), exact=True)

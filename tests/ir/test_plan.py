@@ -41,7 +41,7 @@ def test_a_cnn_reorders_only_at_its_border():
     assert functions(result) == [
         "ext_copy",
         "ext_conv2d",
-        "ext_conv2d_winograd",
+        "ext_conv2d",
         "ext_reduce",
         "ext_matmul_packed",
     ]

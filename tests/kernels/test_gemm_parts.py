@@ -30,22 +30,39 @@ MOST = 3.3895314e38
 
 #: Every tail of micropanels, tiles of columns, steps, parts and blocks of K; blocks of A.
 MATMUL = (
-    *(cases.Matmul(m, 129, 65, y_gap=1) for m in (96, 97, 111, 112, 113, 127, 128, 129, 144)),
-    *(cases.Matmul(131, n, 64, y_gap=2) for n in (128, 129, 143, 144, 145, 159, 160, 161)),
+    *(cases.Matmul(m, 129, 129, y_gap=1) for m in (96, 97, 111, 112, 113, 127, 128, 129, 144)),
+    *(cases.Matmul(131, n, 128, y_gap=2) for n in (128, 129, 143, 144, 145, 159, 160, 161)),
     *(
         cases.Matmul(100, 140, k)
-        for k in (64, 65, 95, 96, 97, 127, 255, 256, 257, 289, 513, 1023, 1024, 1025, 1057, 2081)
+        for k in (
+            128,
+            129,
+            159,
+            160,
+            161,
+            191,
+            255,
+            256,
+            257,
+            289,
+            513,
+            1023,
+            1024,
+            1025,
+            1057,
+            2081,
+        )
     ),
     *(
         cases.Matmul(103, 150, k, y_gap=2, epilogue=e)
-        for k in (70, 1100)
+        for k in (134, 1100)
         for e in cases.EPILOGUES + cases.FACTORS
     ),
-    cases.Matmul(1100, 97, 64),
+    cases.Matmul(1100, 97, 128),
     cases.Matmul(340, 97, 1030, epilogue=cases.EPILOGUES[6]),
-    cases.Matmul(100, 140, 70, batch=(2, 3), b_broadcast=(0,)),
-    cases.Matmul(100, 140, 70, batch=(2, 3), a_broadcast=(1,), y_gap=3),
-    cases.Matmul(100, 140, 70, batch=(5,), epilogue=cases.EPILOGUES[8]),
+    cases.Matmul(100, 140, 134, batch=(2, 3), b_broadcast=(0,)),
+    cases.Matmul(100, 140, 134, batch=(2, 3), a_broadcast=(1,), y_gap=3),
+    cases.Matmul(100, 140, 134, batch=(5,), epilogue=cases.EPILOGUES[8]),
     cases.Matmul(100, 140, 300, a_transposed=True),
     cases.Matmul(100, 140, 300, b_transposed=True),
 )
@@ -54,12 +71,12 @@ CONV = (
     cases.Conv(23, 25, 21, 135, strides=(2, 2), padding=(1, 0, 1, 2), n=2, x_gap=3, y_gap=2),
     cases.Conv(13, 14, 37, 140, dilation=(2, 2), padding=(2, 2, 2, 2), epilogue=cases.EPILOGUES[5]),
     cases.Conv(12, 12, 80, 260, groups=2, padding=(1, 1, 1, 1), epilogue=cases.EPILOGUES[8]),
-    cases.Conv(25, 5, 65, 140, kernel=(1, 1), y_gap=1),
-    cases.Conv(25, 9, 65, 140, kernel=(1, 1), strides=(2, 2)),
+    cases.Conv(25, 5, 129, 140, kernel=(1, 1), y_gap=1),
+    cases.Conv(25, 9, 129, 140, kernel=(1, 1), strides=(2, 2)),
 )
 POINTS = (
-    cases.Conv(10, 11, 70, 140, kernel=(1, 1), x_gap=2),
-    cases.Conv(7, 8, 100, 160, kernel=(1, 1), n=2, epilogue=cases.EPILOGUES[5]),
+    cases.Conv(10, 11, 134, 140, kernel=(1, 1), x_gap=2),
+    cases.Conv(7, 8, 164, 160, kernel=(1, 1), n=2, epilogue=cases.EPILOGUES[5]),
 )
 
 
@@ -82,7 +99,7 @@ def test_prologue(parts_lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, part
 
 
 @every("bits", [4, 8])
-@every("k", [64, 100, 1100])
+@every("k", [128, 164, 1100])
 def test_weights_of_few_bits(parts_of_blocks_lib: ctypes.CDLL, bits: int, k: int) -> None:
     m, n = 100, 150
     rng = np.random.default_rng(k + bits)
@@ -142,10 +159,10 @@ def test_sums_are_as_good_as_in_float32(parts_lib: ctypes.CDLL) -> None:
 def test_whole_numbers_are_exact(parts_lib: ctypes.CDLL) -> None:
     """2^24 is the sum of no more than three bf16."""
     rng = np.random.default_rng(4)
-    a = rng.integers(-(2**12), 2**12, (128, 100)).astype(np.float32)
-    b = np.eye(100, 160, dtype=np.float32) * 4095
+    a = rng.integers(-(2**12), 2**12, (128, 132)).astype(np.float32)
+    b = np.eye(132, 160, dtype=np.float32) * 4095
     np.testing.assert_array_equal(_product(parts_lib, a, b), a @ b)
-    large = rng.integers(-(2**24), 2**24, (128, 100)).astype(np.float32)
+    large = rng.integers(-(2**24), 2**24, (128, 132)).astype(np.float32)
     np.testing.assert_array_equal(_product(parts_lib, large, b / 4095), large @ (b / 4095))
 
 

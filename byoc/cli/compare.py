@@ -96,7 +96,7 @@ def _print(found: Comparison, top: int) -> None:
     for layer in worst[:top]:
         own, total = layer.own, layer.total
         numbers = (f"{own.greatest:.1e}", f"{own.mean:.1e}")
-        texts = (layer.name, layer.operator, str(layer.kernel), layer.computes)
+        texts = (layer.title, layer.operator, str(layer.kernel), layer.computes)
         table.add_row(*_share(own), *numbers, *_share(total), *texts)
     for name, errors in found.outputs.items():
         numbers = (f"{errors.greatest:.1e}", f"{errors.mean:.1e}")
@@ -106,7 +106,7 @@ def _print(found: Comparison, top: int) -> None:
         if layer.own.greatest:
             _draw(layer)
     if len(worst) > top:
-        say(f"{len(worst) - top} more nodes lose less; --top shows more")
+        say(f"{len(worst) - top} more results lose less; --top shows more")
     if found.unknown:
         gives = "gives" if found.unknown == 1 else "give"
         say(f"{_nodes(found.unknown)} {gives} no value of the judge's; errors show in the next")
@@ -148,7 +148,7 @@ def _draw(layer: Layer) -> None:
     """A bar for each power of ten that has elements."""
     from byoc.accuracy import BOUNDS
 
-    say(f"{layer.name}: elements by their own error as a share of the range")
+    say(f"{layer.title}: elements by their own error as a share of the range")
     names = [f"up to {bound:.0e}" for bound in BOUNDS] + ["more"]
     filled = [index for index, count in enumerate(layer.histogram) if count]
     most = max(layer.histogram)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import tvm
 
@@ -24,7 +24,6 @@ class Imported:
     ``module`` has the function ``main``. ``inputs`` are its parameters and ``outputs`` its results,
     in order, by the model's names; a symbolic axis of an input is as the caller gave it.
     ``source`` are the files that the model was read from, or its content where it was in memory.
-    ``results`` names the result of each of the model's nodes that has one, by the node's name.
     ``ranges`` are those of symbols that the model is for some sizes of only.
     ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
     ``states`` are kept from call to call; they are parameters behind those of ``inputs``.
@@ -40,7 +39,6 @@ class Imported:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     source: tuple[SourceFile, ...] = ()
-    results: Mapping[str, str] = field(default_factory=dict)
     axes: str = ""
     ranges: tuple[SymbolRange, ...] = ()
     conditions: tuple[str, ...] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
+from byoc.ir.dataflow import with_blocks
 from byoc.ir.origin import Origin, origin_of, with_origin
 
 
@@ -38,13 +40,23 @@ class NamedBuilder(relax.BlockBuilder):
         """From now on expressions belong to the node of this name."""
         self._origin = Origin((name,)) if name else Origin()
 
+    def holder(self, expr: relax.Expr) -> relax.Var | None:
+        """The variable that holds what an expression gives; None where nothing reads it."""
+        return expr if isinstance(expr, relax.Var) else self._bound.get(expr)
+
     def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
         """Bind an expression."""
         return super().emit(self._flat(expr), name_hint)
 
     def emit_output(self, output: Any, name_hint: str = "") -> relax.Var:
         """Bind what the dataflow block returns."""
-        return super().emit_output(self._flat(output), name_hint)
+        var = super().emit_output(self._flat(output), name_hint)
+        self._bound.setdefault(output, var)
+        return var
+
+    def emit_func_output(self, output: Any, params: Any = None) -> None:
+        """Bind what the function returns where no dataflow block has, and end the function."""
+        super().emit_func_output(self._leaf(output), params)
 
     def match_cast(self, value: relax.Expr, ty: relax.Type, name_hint: str = "") -> relax.Var:
         """Bind an expression whose type a check at run time tells."""
@@ -79,6 +91,24 @@ class NamedBuilder(relax.BlockBuilder):
         if expr not in self._bound:
             self._bound[expr] = self.emit(expr)
         return self._bound[expr]
+
+
+def with_values(func: relax.Function, values: Mapping[relax.Var, str]) -> relax.Function:
+    """The function with the model's names of values in the origins of what gives them."""
+    values, blocks = dict(values), []
+    for block in reversed(func.body.blocks):
+        for binding in reversed(block.bindings):
+            if binding.var in values and isinstance(binding.value, relax.Var):
+                values.setdefault(binding.value, values[binding.var])  # another name of it
+    for block in func.body.blocks:
+        bindings = list(block.bindings)
+        for place, binding in enumerate(bindings):
+            var, expr = binding.var, binding.value
+            if var in values and not isinstance(binding, relax.MatchCast):
+                named = with_origin(expr, replace(origin_of(expr), value=values[var]))
+                bindings[place] = relax.VarBinding(var, named)
+        blocks.append(type(block)(bindings))
+    return with_blocks(func, blocks)
 
 
 def _is_relax_call(expr: Any) -> bool:

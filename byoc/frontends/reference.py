@@ -36,15 +36,11 @@ class Reference:
 
 
 class Judge(Protocol):
-    """What computes a model and tells each of its values, by names of its own.
-
-    ``results`` are those of the nodes' results, by the nodes' names.
-    """
+    """What computes a model and tells each of its values, by the front end's names of these."""
 
     name: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    results: Mapping[str, str]
 
     def has(self, value: str) -> bool:
         """Whether the model has a value of this name that a node gives."""

@@ -9,6 +9,7 @@ together once at the end. Constants are shared, never copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import tvm
@@ -266,7 +267,7 @@ class Block:
         expr = typed(expr)
         var = relax.DataflowVar(name, expr.ty)
         self._before.setdefault(anchor, []).append(var)
-        self._origins[var] = self.origin(anchor)
+        self._origins[var] = self.origin(anchor).of_a_part
         self._pieces.setdefault(anchor, []).append(var)
         self._bind(var, expr)
         return var
@@ -333,7 +334,8 @@ class Block:
             self._pinned.update(read)
 
     def _inherit(self, heir: Var, var: Var) -> None:
-        self._origins[heir] = self.origin(var) | self.origin(heir)
+        own = self.origin(heir)
+        self._origins[heir] = replace(self.origin(var) | own, value=own.value)
 
     def _bequeath(self, var: Var) -> None:
         """Hand the origin of a binding that falls away to the one that does without it."""

@@ -12,7 +12,6 @@ import tvm
 from typing_extensions import Unpack
 
 from byoc.arguments import as_error, as_whole
-from byoc.canonicalise.widen_halves import widen_halves
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.request import Request
 from byoc.deploy.input_tensors import as_array
@@ -76,7 +75,7 @@ def compare(
     elif input_shapes is None and given:
         input_shapes = {name: list(array.shape) for name, array in given.items()}
     judge = _judge(model, reference)
-    imported = _imported(model, input_shapes, request, stages, judge)
+    imported = import_model(model, input_shapes, request.allow_wrong, stages, sized=True)
     network = Network(imported, request, judge, _drawn(imported, given, seed), stages)
     found = network.compared()
     if limit is None:
@@ -95,16 +94,6 @@ def compare(
 
     remedies = remedies_of(found.worst, () if partly is None else partly.nodes)
     return replace(found, kept=fewest(remedies, found.error, limit, measure))
-
-
-def _imported(
-    model: Any, shapes: InputShapes | None, request: Request, stages: Stages, judge: Judge
-) -> Imported:
-    """The model, and what the judge calls its nodes' results where the front end does not say."""
-    found = import_model(model, shapes, request.allow_wrong, stages, sized=True)
-    # Nodes are told by the variables of the module, which are others once it is widened.
-    module = widen_halves(found.module)
-    return replace(found, module=module, results=found.results or judge.results)
 
 
 def _judge(model: Any, reference: GivenModel | None) -> Judge:

@@ -12,7 +12,7 @@ from byoc.report.left import NAMES
 
 @dataclass(frozen=True)
 class Layer:
-    """A node of the compiled network beside the value that the judge has for its result.
+    """A result of a node of the compiled network beside the value that the judge has for it.
 
     ``names`` are the model's nodes that it stands for, ``value`` the judged tensor. ``own`` are the
     errors of this node alone, which then computed on the judge's values; ``total`` those of its
@@ -31,6 +31,8 @@ class Layer:
     own: Errors
     total: Errors
     histogram: tuple[int, ...]
+    #: Whether the node has other results as well.
+    is_one_of_several: bool = False
     #: Whether a precision was asked for, in which it multiplies instead of in its operands' dtype.
     narrowed: bool = False
 
@@ -38,6 +40,11 @@ class Layer:
     def name(self) -> str:
         """The names of the model's nodes, as in the partition report."""
         return NAMES.join(self.names)
+
+    @property
+    def title(self) -> str:
+        """The node's name, and which of its results it is where it has several."""
+        return f"{self.name} ({self.value})" if self.is_one_of_several else self.name
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``json.dumps``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -46,17 +46,16 @@ class Network:
 
     def compared(self) -> Comparison:
         """The errors of all nodes that the judge knows, and of the outputs."""
-        values = {n: value for n, value in self.imported.results.items() if self.judge.has(value)}
-        plain = Expose(values, Exposed.NOTHING)
+        plain = Expose(self.judge.has, Exposed.NOTHING)
         report, outputs = self._outputs(plain)
         layers: list[Layer] = []
         for group in _groups(plain.judged):
-            layers += self._layers(group, values)
+            layers += self._layers(group)
         return Comparison(self.judge.name, tuple(layers), outputs, plain.unknown, report)
 
     def output_errors(self) -> dict[str, Errors]:
         """The errors of the outputs of the library that ``compile`` writes."""
-        return self._outputs(Expose((), Exposed.NOTHING))[1]
+        return self._outputs(Expose(how=Exposed.NOTHING))[1]
 
     def _outputs(self, plain: Expose) -> tuple[Report, dict[str, Errors]]:
         with tempfile.TemporaryDirectory(prefix="byoc-compare-") as folder:
@@ -66,22 +65,22 @@ class Network:
         errors = {n: errors_of(judge.told(n, results[n]), right[n]) for n in judge.outputs}
         return done.report, errors
 
-    def _layers(self, group: Sequence[Judged], values: Mapping[str, str]) -> Iterator[Layer]:
-        """The errors of some judged values: ``values`` are the judge's names of nodes' results."""
+    def _layers(self, group: Sequence[Judged]) -> Iterator[Layer]:
+        """The errors of some judged values."""
         names = {judged.name for judged in group}
-        own, total = (Expose(values, how, names) for how in (Exposed.OWN, Exposed.TOTAL))
+        own, total = (Expose(self.judge.has, how, names) for how in (Exposed.OWN, Exposed.TOTAL))
         with tempfile.TemporaryDirectory(prefix="byoc-compare-") as folder:
             done = self._partitioned(own)  # only now it is known what it reads
-            read = {info.name: values[info.name.removeprefix(INPUT)] for info in own.inputs}
+            read = {info.name: info.name.removeprefix(INPUT) for info in own.inputs}
             self.stages.announce(f"ask {self.judge.name}")
-            right = self.judge.values({*map(values.get, names), *read.values()}, self.inputs)
+            right = self.judge.values({*names, *read.values()}, self.inputs)
             fed = {info.name: self._given(read[info.name], info, right) for info in own.inputs}
             alone = self._run(done, Path(folder, "own.so"), fed)
             whole = self._run(self._partitioned(total), Path(folder, "total.so"), {})
         for judged in group:
-            value, name = values[judged.name], OUTPUT + judged.name
-            arrays = (self.judge.told(value, results[name]) for results in (alone, whole))
-            yield _layer(judged, value, *arrays, right[value])
+            value = judged.name
+            arrays = (self.judge.told(value, results[OUTPUT + value]) for results in (alone, whole))
+            yield _layer(judged, *arrays, right[value])
 
     def _partitioned(self, expose: Expose) -> Partitioned:
         with warnings.catch_warnings():
@@ -119,16 +118,14 @@ def _groups(judged: Sequence[Judged]) -> Iterator[list[Judged]]:
         yield group
 
 
-def _layer(
-    judged: Judged, value: str, alone: np.ndarray, whole: np.ndarray, right: np.ndarray
-) -> Layer:
+def _layer(judged: Judged, alone: np.ndarray, whole: np.ndarray, right: np.ndarray) -> Layer:
     """The errors of a node alone and in the whole network."""
     node = judged.node
     stored = judged.info.dtype if node is None else node.operands[0].dtype
     computes = stored if node is None else node.compute or stored
     return Layer(
         judged.names,
-        value,
+        judged.name,
         judged.operator,
         TVM if node is None else kernel_of(node),
         computes,
@@ -137,5 +134,6 @@ def _layer(
         errors_of(alone, right),
         errors_of(whole, right),
         histogram_of(alone, right),
+        judged.is_one_of_several,
         computes != stored,
     )

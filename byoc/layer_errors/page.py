@@ -34,7 +34,7 @@ def snr_text(errors: Errors) -> str:
 def _row(layer: Layer) -> ErrorRow:
     own, total = layer.own, layer.total
     texts = (f"{own.share:.1e}", snr_text(own), f"{total.share:.1e}", snr_text(total))
-    return ErrorRow(layer.name, layer.operator, *texts, layer.computes)
+    return ErrorRow(layer.name, layer.operator, layer.title, *texts, layer.computes)
 
 
 def _with_errors(graph: Graph, layers: Iterable[Layer]) -> Graph:

@@ -105,7 +105,7 @@ def _passes(
         ("convert_to_dataflow", convert_to_dataflow),
         # Kernels compute in single precision what is stored in 16 bits.
         ("widen_halves", widen_halves),
-        *((("node_results", expose.note),) if expose is not None else ()),
+        *((("named_values", expose.note),) if expose is not None else ()),
         # Importer idioms become one operator each; writes a dump for each of its rules.
         (
             "canonicalise",

@@ -3,10 +3,10 @@
 The pass runs after ``annotate``: which operators are one composite, and which library computes it,
 is decided by then, so that what is looked at is what a library without outputs of this kind does.
 
-A *judged value* is the result of a composite, or of a call that stays with TVM, that is also the
-result of one node of the imported model, and hence something that another engine knows.  Rules of
-canonicalisation give a variable another expression of the same value, never another value, so that
-the variable that was bound to a node's result before them still is.
+A *judged value* is a result of a composite, or of a call that stays with TVM, that the imported
+model has a name for, and hence something that another engine knows: front ends write such names
+into origins (``byoc.ir.origin``). Rules of canonicalisation give a variable another expression of
+the same value, never another value, so that the variable that was bound to it before them still is.
 
     as it is              x ──▶ a ──▶ b ──▶ c ──▶ y
     Exposed.TOTAL         main(x) gives y, and a, b, c besides
@@ -19,7 +19,7 @@ computed as ever, from the judged ones before them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -42,7 +42,7 @@ from byoc.ir.origin import origin_of
 from byoc.ir.walk import bindings_of, composites_of
 from codegen_cc.node import Node
 
-#: Before the node's name in the names of what the pass adds, as values are called as nodes are.
+#: Before the value's name in the names of what the pass adds, as outputs are values as well.
 INPUT, OUTPUT = "given:", "judged:"
 
 
@@ -59,10 +59,10 @@ class Exposed(Enum):
 
 @dataclass(frozen=True)
 class Judged:
-    """A judged value: the imported model's node that gives it, its type, and what computes it.
+    """A judged value: the imported model's name of it, its type, and what computes it.
 
     ``node`` is the composite's descriptor, None for a call of the operator ``operator`` that stays
-    with TVM; ``names`` are the nodes that it stands for.
+    with TVM; ``names`` are the nodes that it stands for. It may be ``is_one_of_several`` results.
     """
 
     name: str
@@ -70,47 +70,41 @@ class Judged:
     operator: str
     names: tuple[str, ...]
     node: Node | None
+    is_one_of_several: bool
 
 
-def node_results(mod: tvm.IRModule) -> dict[Var, str]:
-    """The variables of ``main`` that hold results of nodes, before canonicalisation: the names.
+def named_values(mod: tvm.IRModule) -> dict[Var, str]:
+    """The variables of ``main`` that hold values of the model, before canonicalisation: the names.
 
-    What a node needs is bound before its result. Of a tuple, that is the first item: the importer
-    takes the others out as well, such as a batch norm's statistics.
+    Of a value in 16 bits that is also held in 32, it is the variable of the model's own dtype.
     """
-    last: dict[str, Var] = {}
-    for binding in bindings_of(mod["main"]):
-        value = binding.value
-        names = origin_of(value).names
-        further = isinstance(value, relax.TupleGetItem) and value.index > 0
-        if len(names) == 1 and not further:
-            last[names[0]] = binding.var
-    return {var: name for name, var in last.items()}
+    found = {origin_of(binding.value).value: binding.var for binding in bindings_of(mod["main"])}
+    return {var: name for name, var in found.items() if name}
 
 
 @dataclass
 class Expose:
     """The pass: judged values become outputs of ``main``; ``OWN``: and inputs.
 
-    ``nodes`` names those whose results are judged values; None for all. Of these, those in
+    ``known`` says of a value's name whether another engine has it; None for all. Of these, those in
     ``wanted`` become outputs; None for all. ``note`` is to be called with the module that is to be
     canonicalised. After the pass ``judged`` holds all judged values, in order, ``unknown`` counts
-    the composites whose result is none, ``inputs`` and ``outputs`` are what ``main`` has got.
+    composites none of whose results is one, ``inputs`` and ``outputs`` are what ``main`` has got.
     """
 
-    nodes: Collection[str] | None = None
+    known: Callable[[str], bool] | None = None
     how: Exposed = Exposed.TOTAL
     wanted: Collection[str] | None = None
     judged: list[Judged] = field(default_factory=list)
     unknown: int = 0
     inputs: list[TensorInfo] = field(default_factory=list)
     outputs: list[TensorInfo] = field(default_factory=list)
-    _results: dict[Var, str] = field(default_factory=dict, repr=False)
+    _values: dict[Var, str] = field(default_factory=dict, repr=False)
 
     def note(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """Note which variables hold results of nodes; the module stays as it is."""
-        named = node_results(mod).items()
-        self._results = {v: n for v, n in named if self.nodes is None or n in self.nodes}
+        """Note which variables hold values of the model; the module stays as it is."""
+        named = named_values(mod).items()
+        self._values = {v: n for v, n in named if self.known is None or self.known(n)}
         return mod
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -137,19 +131,28 @@ class Expose:
         composites = {var: node for var, _, node in composites_of(main)}
         held = {v for b in bindings_of(main) if _is_opaque(b.value) for v in variables(b.value)}
         found: dict[Var, Judged] = {}
+        calls: dict[Var, relax.Call] = {}
+        unknown: set[Var] = set()
         for binding in bindings_of(main):
             var, value = binding.var, binding.value
-            if not isinstance(value, relax.Call) or isinstance(binding, relax.MatchCast):
+            if isinstance(binding, relax.MatchCast):
                 continue
-            node = composites.get(value.op)
-            name, shape = self._results.get(var), static_shape_of(var)
-            if name is None or shape is None or var in held:
-                self.unknown += node is not None
+            if isinstance(value, relax.Call):
+                calls[var] = value
+                unknown |= {var} if value.op in composites else set()
+            # Of several results each is taken out by a binding of its own.
+            giver = value.tuple_value if isinstance(value, relax.TupleGetItem) else var
+            name, shape = self._values.get(var), static_shape_of(var)
+            if giver not in calls or name is None or shape is None or var in held:
                 continue
-            operator = op_name(value) or str(value.op) if node is None else node.composite
-            names = origin_of(value).names if node is None else node.source
+            unknown.discard(giver)
+            call = calls[giver]
+            node = composites.get(call.op)
+            operator = op_name(call) or str(call.op) if node is None else node.composite
+            names = origin_of(call).names if node is None else node.source
             info = TensorInfo(name, tuple(map(int, shape)), dtype_of(var))
-            found[var] = Judged(name, info, operator, names, node)
+            found[var] = Judged(name, info, operator, names, node, giver is not var)
+        self.unknown = len(unknown)
         return found
 
     def _rewritten(

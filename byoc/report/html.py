@@ -116,10 +116,12 @@ def filled(template: str, **values: Any) -> str:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """A node that was compared: its name and operator in the drawing, and its errors as texts."""
+    """A result that was compared: its node's name and operator in the drawing, what it is called
+    beside others of the node, and its errors as texts."""
 
     name: str
     operator: str
+    title: str
     own: str
     own_snr: str
     total: str

@@ -69,6 +69,30 @@ def test_a_file_with_its_example_inputs(tmp_path: Path) -> None:
     assert all(remedy.value.startswith("layers.") for remedy in found.kept.remedies)
 
 
+class Several(torch.nn.Module):
+    """A recurrent layer, of which three results are read, the largest numbers and parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.lstm = torch.nn.LSTM(4, 8)
+
+    def forward(self, x):
+        every, (h, c) = self.lstm(x)
+        values, places = every.topk(4)
+        left, right = (every + h + c).chunk(2, -1)
+        return left * right + values + places.float()
+
+
+def test_each_result_of_a_node_with_several_is_judged() -> None:
+    given = torch.randn(5, 2, 4)
+    found = byoc.compare(Several().eval(), example_inputs=(given,), min_bytes=0)
+    assert found.report.left == () and len(found.report.regions) == 1 and found.unknown == 0
+    several = [layer.value for layer in found.layers if layer.is_one_of_several]
+    assert {"%topk[0]", "%topk[1]", "%lstm.lstm[1]", "%lstm.lstm[2]"} <= set(several)
+    assert found.error < 1e-5 and all(layer.own.share < 1e-5 for layer in found.layers)
+
+
 @pytest.mark.parametrize(
     ("keywords", "error", "said"),
     [

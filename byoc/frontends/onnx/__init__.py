@@ -30,7 +30,6 @@ from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_in
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, fix_inputs, given_values
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
 from byoc.frontends.onnx.given_model import GivenModel, given_model
-from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import (
     InputShapes,
     given_shapes,
@@ -148,14 +147,12 @@ def import_model(
 def _imported(
     prepared: ApartModel, module: tvm.IRModule, source: tuple[SourceFile, ...], chosen: str = ""
 ) -> Imported:
-    results = single_results(prepared.model.graph)
     known = signature(prepared.model, module)
     ranges = ranges_of(module)
     return Imported(
         module,
         *known,
         source,
-        results,
         chosen,
         ranges,
         fixed=prepared.fixed,

@@ -80,7 +80,7 @@ class Functions:
         if writer is not None:
             call = Call(node, types, constants, opset, self._names)
             if writer(call):
-                return call.nodes
+                return call.written()
         if (node.domain, node.op_type) in _ONNX_TOOK_OVER:
             return self._as_onnx(node, types, opset)
         schema = schema_of(node.op_type, opset, node.domain)

@@ -84,11 +84,10 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> No
     graph.node.extend(copies.node)
 
 
-def single_results(graph: onnx.GraphProto) -> dict[str, str]:
-    """The results of a graph's nodes that have one, by the nodes' names, where these are unique."""
-    named = [(known_as(node), [name for name in node.output if name]) for node in graph.node]
-    counts = Counter(name for name, _ in named)
-    return {name: out[0] for name, out in named if len(out) == 1 and counts[name] == 1}
+def nodes_by_name(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """The nodes of a graph by what they are called, those that no other node is called alike."""
+    counts = Counter(map(known_as, graph.node))
+    return {known_as(node): node for node in graph.node if counts[known_as(node)] == 1}
 
 
 class FreshNames:

@@ -16,7 +16,6 @@ from byoc.deploy.exchange import numpy_dtype
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.exact_reference import exact_session
 from byoc.frontends.onnx.given_model import GivenModel, given_model
-from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import model_inputs
 from byoc.frontends.onnx.read_model import read_graph
 from byoc.frontends.reference import Arrays
@@ -45,7 +44,6 @@ class Judge:
         self.name = f"ONNX Runtime {onnxruntime.__version__} without fusions"
         self.outputs = [value.name for value in self.model.graph.output]
         self.inputs = [value.name for value in model_inputs(self.model)]
-        self.results = single_results(self.model.graph)
         self._known = {name for node in self.model.graph.node for name in node.output}
 
     def has(self, value: str) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
+from tvm import relax
 
 from byoc.deploy.metadata import SymbolRange
-from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.named_builder import NamedBuilder, with_values
 from byoc.frontends.onnx.checked_import import inferred_types
 from byoc.frontends.onnx.control_flow import ControlFlowImporter
 from byoc.frontends.onnx.graph_names import known_as
@@ -51,7 +52,9 @@ def import_named(
     if unequal is not None:
         importer.unequal, importer.assumed = unequal, 0
     importer.expected = inferred_types(model)
-    module = define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
+    module = importer.from_onnx(model.graph, default[0] if default else 1)
+    module["main"] = with_values(module["main"], importer.values())
+    module = define_symbols(module)
     if importer.assumed:
         module = module.with_attr(ASSUMED, importer.assumed)
     return module.with_attr(LEAST, importer.least) if importer.least else module
@@ -86,6 +89,15 @@ class _NamingImporter(ControlFlowImporter):
         super().__init__(*arguments, **options)
         self.bb = NamedBuilder()
         self.weights: Mapping[str, Fetch] = {}
+
+    def values(self) -> dict[relax.Var, str]:
+        """The variables that hold values of the graph: their names, the first where it has more."""
+        found: dict[relax.Var, str] = {}
+        for name, value in self._nodes.items():
+            holder = self.bb.holder(value) if isinstance(value, relax.Expr) else None
+            if holder is not None:
+                found.setdefault(holder, name)
+        return found
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
         fetch = self.weights.get(tensor_proto.name)

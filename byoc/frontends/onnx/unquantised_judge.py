@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.given_model import GivenModel
-from byoc.frontends.onnx.graph_names import known_as, makers
+from byoc.frontends.onnx.graph_names import known_as, makers, nodes_by_name
 from byoc.frontends.onnx.judge import Judge
 from byoc.frontends.onnx.quantised_operators import QUANTISED, Places
 from byoc.frontends.reference import Arrays
@@ -58,7 +58,7 @@ class UnquantisedJudge(Judge):
         self._makers = makers(graph)
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
         self._kept = {*self._makers, *map(known_as, graph.node)}
-        self._nodes = {known_as(node): node for node in self._reference.model.graph.node}
+        self._nodes = nodes_by_name(self._reference.model.graph)
         self._theirs = makers(self._reference.model.graph)
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self._reference.model.graph.node:
@@ -148,10 +148,12 @@ class UnquantisedJudge(Judge):
         for value in (name, name.removesuffix(_VALUE)):
             if self._reference.has(value):
                 return self._bounded(value)
-        for node in (known_as(maker), known_as(maker).removesuffix(_NODE)):
-            if node in self._nodes and self._nodes[node].op_type == operator:
-                value = self._reference.results.get(node)
-                return None if value is None else self._bounded(value)
+        place = list(maker.output).index(name)
+        for called in (known_as(maker), known_as(maker).removesuffix(_NODE)):
+            node = self._nodes.get(called)
+            if node is not None and node.op_type == operator:
+                value = node.output[place] if place < len(node.output) else ""
+                return self._bounded(value) if value else None
         return None
 
     def _bounded(self, value: str) -> str:

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
-from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.named_builder import NamedBuilder, with_values
 from byoc.frontends.relax_functions import Functions
 from byoc.frontends.torch.buffers import (
     Changed,
@@ -32,7 +32,13 @@ from byoc.frontends.torch.converters.table import (
     draws,
     keeps_integers,
 )
-from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
+from byoc.frontends.torch.names import (
+    module_path,
+    node_names,
+    operator_name,
+    source_node,
+    value_name,
+)
 from byoc.frontends.torch.nodes import (
     for_checks,
     graphs_inside,
@@ -165,9 +171,21 @@ class _Importer:
                 made = self._builder.emit_output(made)
             self._builder.emit_func_output(made)
         module = self._builder.finalize()
+        module["main"] = with_values(module["main"], self._named_values())
         for gvar, function in self._functions.made.items():
             module[gvar] = function
         return module
+
+    def _named_values(self) -> dict[relax.Var, str]:
+        """The variables that hold results of nodes, by the names that a judge has for these."""
+        found: dict[relax.Var, str] = {}
+        for node, name in self._names.items():
+            made = self._values.get(node)
+            several = isinstance(made, list | tuple)
+            for place, value in enumerate(made if several else [made]):
+                if isinstance(value, relax.Var):
+                    found.setdefault(value, value_name(name, place if several else None))
+        return found
 
     def _compute(self) -> None:
         checks = for_checks(self._module.graph)

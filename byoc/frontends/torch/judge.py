@@ -6,7 +6,8 @@ imported, and gives the result of each by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,25 @@ import torch
 from byoc.deploy.exchange import numpy_dtype, tensor_of
 from byoc.errors import VerifyError
 from byoc.frontends.reference import Arrays
-from byoc.frontends.torch.names import node_names
+from byoc.frontends.torch.names import node_names, value_name
 from byoc.frontends.torch.program import Program, array_of_tensor
 from byoc.frontends.torch.taken_apart import taken_apart
 from codegen_cc.errors import foreign_errors_as
 
-#: Before the names of nodes in those of values, which outputs have names among as well.
-_VALUE = "%"
+
+@dataclass(frozen=True)
+class _Value:
+    """What a node gives: one of several at a place."""
+
+    node: torch.fx.Node
+    place: int | None = None
 
 
 class ProgramJudge:
     """A program that tells its values.
 
-    ``results`` names the value of each of its nodes that gives one real tensor, by the node's name
-    in reports; ``inputs`` and ``outputs`` are the program's.
+    Values are the real tensors that its nodes give, and its outputs; ``inputs`` and ``outputs`` are
+    the program's.
     """
 
     def __init__(self, program: Program) -> None:
@@ -36,27 +42,24 @@ class ProgramJudge:
         self.name = f"PyTorch {torch.__version__}"
         self.inputs = [name for name, _ in program.inputs()]
         self.outputs = [name for name, _ in program.outputs()]
-        names = node_names(self._program.graph.nodes)
-        self.results = {
-            name: _VALUE + node.name for node, name in names.items() if _is_real(node.meta["val"])
-        }
-        self._nodes = {_VALUE + node.name: node for node in names}
-        self._nodes |= {name: self._output(place) for name, place in program.outputs()}
+        self._values = dict(_results(node_names(self._program.graph.nodes)))
+        outputs = program.outputs()
+        self._values |= {name: _Value(self._output(place)) for name, place in outputs}
 
     def has(self, value: str) -> bool:
         """Whether the program has a value of this name that a node gives."""
-        return value in self._nodes
+        return value in self._values
 
     def values(self, names: Collection[str], inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Values by name, for inputs by name. Raises ``VerifyError``."""
-        wanted = {name: self._nodes[name] for name in names}
+        wanted = {name: self._values[name] for name in names}
         telling = _Telling(self._program.graph_module, wanted.values())
         with (
             foreign_errors_as(VerifyError, "PyTorch, which judges the nodes,"),
             torch.inference_mode(),
         ):
             telling.run(*self._arguments(inputs))
-        return {name: telling.found[node] for name, node in wanted.items()}
+        return {name: telling.found[value] for name, value in wanted.items()}
 
     def told(self, value: str, array: np.ndarray) -> np.ndarray:
         """What a library's array of a value is compared as."""
@@ -89,16 +92,30 @@ class ProgramJudge:
 class _Telling(torch.fx.Interpreter):
     """Runs a graph, and keeps some of its results as arrays in ``found``."""
 
-    def __init__(self, module: torch.fx.GraphModule, wanted: Collection[torch.fx.Node]) -> None:
+    def __init__(self, module: torch.fx.GraphModule, wanted: Iterable[_Value]) -> None:
         super().__init__(module)
-        self._wanted = set(wanted)
-        self.found: dict[torch.fx.Node, np.ndarray] = {}
+        self._wanted: dict[torch.fx.Node, set[_Value]] = {}
+        for value in wanted:
+            self._wanted.setdefault(value.node, set()).add(value)
+        self.found: dict[_Value, np.ndarray] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        if n in self._wanted:
-            self.found[n] = array_of_tensor(result)
+        for value in self._wanted.get(n, ()):
+            tensor = result if value.place is None else result[value.place]
+            self.found[value] = array_of_tensor(tensor)
         return result
+
+
+def _results(names: Mapping[torch.fx.Node, str]) -> Iterator[tuple[str, _Value]]:
+    """The values that nodes give, by what the importer calls them."""
+    for node, name in names.items():
+        given = node.meta.get("val")  # checks give none
+        if isinstance(given, list | tuple):
+            places = [place for place, value in enumerate(given) if _is_real(value)]
+            yield from ((value_name(name, place), _Value(node, place)) for place in places)
+        elif _is_real(given):
+            yield value_name(name), _Value(node)
 
 
 def _is_real(value: Any) -> bool:

@@ -35,6 +35,14 @@ def node_names(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, str]:
     return names
 
 
+def value_name(node: str, place: int | None = None) -> str:
+    """What a value is called that the node of this name gives: one of several at this place.
+
+    No output has such a name.
+    """
+    return f"%{node}" if place is None else f"%{node}[{place}]"
+
+
 def module_path(node: torch.fx.Node) -> str:
     """Where in the model the innermost module is that a node belongs to; empty for the whole."""
     noted = node.meta.get("custom") or {}

@@ -10,7 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from byoc.errors import ImportFailure
-from byoc.frontends.onnx.graph_names import FreshNames, known_as
+from byoc.frontends.onnx.graph_names import FreshNames, known_as, rename_reads
 
 #: Opsets from which operators have their axes, or the sizes of parts, as an input.
 _AXES_AS_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13, "Split": 13}
@@ -20,7 +20,8 @@ _REDUCTIONS = 18
 class Call:
     """A node to write out: values are names, ``""`` where one is left out.
 
-    ``op`` adds a node of ONNX's domain to ``nodes``, under the name of the node at hand.
+    ``op`` adds a node of ONNX's domain, under the name of the node at hand; ``give`` says which
+    values the outputs are; ``written`` is what has been made.
     """
 
     def __init__(
@@ -33,7 +34,8 @@ class Call:
     ) -> None:
         self.node = node
         self.opset = opset
-        self.nodes: list[onnx.NodeProto] = []
+        self._nodes: list[onnx.NodeProto] = []
+        self._given: dict[str, str] = {}
         self.attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         self._types = types
         self._constants = constants
@@ -109,8 +111,20 @@ class Call:
 
     def give(self, place: int, value: str) -> None:
         """Let an output be a value; nothing where it is not asked for."""
-        if self.wants(place):
-            self._add("Identity", [value], [self.node.output[place]], {})
+        if not self.wants(place):
+            return
+        output = self.node.output[place]
+        if value not in self._given and any(value in node.output for node in self._nodes):
+            self._given[value] = output
+        else:
+            self._add("Identity", [value], [output], {})
+
+    def written(self) -> list[onnx.NodeProto]:
+        """The nodes, whose outputs have the names of the node's own."""
+        rename_reads(self._nodes, self._given)
+        for node in self._nodes:
+            node.output[:] = [self._given.get(name, name) for name in node.output]
+        return self._nodes
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise ``ImportFailure`` for a form that would be computed wrongly, or is none."""
@@ -128,7 +142,7 @@ class Call:
         domain: str = "",
     ) -> None:
         name, given = known_as(self.node), {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(
+        self._nodes.append(
             onnx.helper.make_node(operator, inputs, outputs, name, domain=domain, **given)
         )
 

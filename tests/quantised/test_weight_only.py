@@ -69,8 +69,19 @@ def n_bits(
     stored |= {key: value for key, value in changed.items() if key in (*stored, "g_idx")}
     if "g_idx" in changed:
         names = [*names[:4], "g_idx"]
+        weight = in_groups(q, scale, zero, changed["g_idx"])
     node = helper.make_node("MatMulNBits", names, ["y"], "product", domain=MICROSOFT, **attributes)
     return model_of([node], x, stored), weight
+
+
+def in_groups(
+    q: np.ndarray, scale: np.ndarray, zero: np.ndarray, group: np.ndarray
+) -> np.ndarray | None:
+    """The weight whose rows have the scales of these groups; None where there are no such."""
+    if group.max() >= scale.shape[1]:
+        return None
+    rows = q.reshape(len(q), -1)[:, : len(group)]
+    return ((rows - zero[:, group].astype(np.float64)) * scale[:, group]).T
 
 
 def model_of(nodes: list, x: tuple, stored: dict, opset: int = 21) -> onnx.ModelProto:
@@ -110,6 +121,33 @@ def test_mat_mul_n_bits(x: tuple, n: int, block: int, bits: int, zeros: str) -> 
     y = run(model, values, f"matmul, {bits}-bit weight")
     assert_alike(y, (values.astype(np.float64) @ weight).astype(f32))
     if bits == 4 or zeros != "float":  # ONNX Runtime has no others
+        assert_alike(y, onnxruntime_of(model, values)[0])
+
+
+def groups(kind: str) -> np.ndarray:
+    """The group of each of 72 rows, in blocks of 16."""
+    draw = np.random.default_rng(5)
+    if kind == "shuffled":  # as GPTQ does, which quantises rows in the order of what they weigh
+        return draw.permutation(np.arange(72) // 16).astype(np.int32)
+    return draw.integers(0, 5, 72).astype(np.int32)
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
+@pytest.mark.parametrize(
+    "kind, kernel", [("shuffled", "matmul, 4-bit weight"), ("uneven", "matmul")]
+)
+def test_rows_that_are_in_groups(kind: str, kernel: str, zeros: str) -> None:
+    """ONNX Runtime takes 8 for zero points of 4 bits here, whatever they are."""
+    group = groups(kind)
+    model, weight = n_bits((3, 72), 31, 72, 4, 16, zeros, changed={"g_idx": group})
+    values = data(3, 72)
+    compiled = backend.prepare(model, min_bytes=0)
+    (y,) = compiled.run([values])
+    report = compiled.report
+    assert report.left == () and len(report.regions) == 1
+    assert all(kernel in use.algorithm for use in report.kernels if use.macs)
+    assert_alike(y, (values.astype(np.float64) @ weight).astype(f32))
+    if zeros != "packed":
         assert_alike(y, onnxruntime_of(model, values)[0])
 
 
@@ -262,7 +300,8 @@ def test_tvm_computes_the_same() -> None:
         ({"b": np.ones((16, 2, 8), np.uint8)}, r"the weight: of shape .*; need \[16, 2, 16\]"),
         ({"zeros": np.ones(5, np.uint8)}, r"zero_points: of shape \[5\]; need \[16\] or \[16, 1\]"),
         ({"zeros": np.full(32, np.inf, f32)}, "zero point inf; need finite ones"),
-        ({"g_idx": np.zeros(64, np.int32)}, "g_idx"),
+        ({"g_idx": np.full(64, 2, np.int32)}, "g_idx from 2 to 2; need groups below 2"),
+        ({"g_idx": np.zeros(60, np.int32)}, r"g_idx: of shape \[60\]; need \[64\]"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -46,8 +46,6 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
         raise ValueError(f"bits={bits}; need 2, 4 or 8")
     if block < LEAST_BLOCK or block & (block - 1):
         raise ValueError(f"block_size={block}; need a power of 2, {LEAST_BLOCK} or more")
-    if len(node.inputs) > 4 and node.inputs[4] is not None:
-        raise ValueError("g_idx gives groups of rows; need blocks of neighbouring rows")
     dtype = node.dtype()
     if dtype not in ("float32", "float16"):
         raise ValueError(f"the input is {dtype}; need float32 or float16")
@@ -62,18 +60,50 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
     zero = np.full((n, blocks), 1 << (bits - 1), np.float32)
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         zero = _zero_points(node, n, blocks, bits)
-    integers = [_blocks_first(array.reshape(n, blocks, -1)) for array in (q, scale, zero)]
-    weight = emit_block_weight(node.emit, *integers)
-    if blocks * block != k:
-        weight = node.emit(relax.op.strided_slice(weight, [0], [0], [k]))
-    product = relax.op.matmul(_as(node, node.inputs[0], "float32"), weight)
-    product = _as(node, node.emit(product), dtype)
+    x, scale = _as(node, node.inputs[0], "float32"), scale.reshape(n, blocks)
+    group = _groups(node, k, blocks)
+    order = np.argsort(group, kind="stable")
+    if np.array_equal(group[order], np.arange(k) // block):
+        weight = _block_weight(node, _in_order(q, order), scale, zero, k)
+        if not np.array_equal(order, np.arange(k)):
+            x = node.emit(relax.op.take(x, constant(order, "int64"), axis=-1))
+    else:
+        integers = q.reshape(n, -1)[:, :k].astype(np.float32)
+        weight = constant(((integers - zero[:, group]) * scale[:, group]).T, "float32")
+    product = _as(node, node.emit(relax.op.matmul(x, weight)), dtype)
     bias = node.inputs[5] if len(node.inputs) > 5 else None
     if bias is None:
         return product
     if shape_of(bias) != (n,) or dtype_of(bias) != dtype:
         raise ValueError(f"the bias is {dtype_of(bias)}{list(shape_of(bias) or ())}; need [{n}]")
     return relax.op.add(product, bias)
+
+
+def _groups(node: Node, k: int, blocks: int) -> np.ndarray:
+    """The group whose scale a row of the weight has: its block, unless ``g_idx`` says otherwise."""
+    if len(node.inputs) < 5 or node.inputs[4] is None:
+        return np.arange(k) // _whole(node, "block_size")
+    group = _array(node, 4, "g_idx", ("int32",), [(k,), (blocks * node.attrs["block_size"],)])[:k]
+    if group.min() < 0 or group.max() >= blocks:
+        raise ValueError(f"g_idx from {group.min()} to {group.max()}; need groups below {blocks}")
+    return group
+
+
+def _in_order(q: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Rows of a weight [N, blocks, block] in another order, those that fill it up last."""
+    flat = q.reshape(len(q), -1)
+    return flat[:, [*order, *range(len(order), flat.shape[1])]].reshape(q.shape)
+
+
+def _block_weight(
+    node: Node, q: np.ndarray, scale: np.ndarray, zero: np.ndarray, k: int
+) -> relax.Expr:
+    """Integers [N, blocks, block] and what each block has, as a weight [K, N]."""
+    parts = [_blocks_first(array.reshape(*q.shape[:2], -1)) for array in (q, scale, zero)]
+    weight = emit_block_weight(node.emit, *parts)
+    if q.shape[1] * q.shape[2] == k:
+        return weight
+    return node.emit(relax.op.strided_slice(weight, [0], [0], [k]))
 
 
 def mat_mul_bnb4(node: Node) -> relax.Expr:

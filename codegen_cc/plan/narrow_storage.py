@@ -3,7 +3,7 @@
 A node's ``storage`` allows it for the values that it touches, and the record of its operator tells
 for which of them its kernels have a form (``codegen_cc.operator.Narrow``).  A value that such a
 kernel gives, and only such kernels read, is stored so: half the memory traffic, and convolutions
-and products round nothing as they read it.
+and products round nothing as they read it. A region that multiplies in full does not round at all.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ def narrow_storage(
     """The dtypes of values that are not stored in their own."""
     forms = {node: _forms(node) for node in region.nodes}
     outside = set(region.outputs)
+    multiplied = {node.node.compute for node in region.nodes}
     narrow = {
         node.output: node.node.storage
         for node in region.nodes
-        if RESULT in forms[node].roles
+        if node.node.storage in multiplied
+        and RESULT in forms[node].roles
         and len(node.outputs) == 1
         and node.output.is_float
         and node.output not in outside

@@ -258,3 +258,17 @@ def test_winograd_of_a_result_gives_float32(monkeypatch: pytest.MonkeyPatch) -> 
     plan = plan_of(onnx.shape_inference.infer_shapes(graph.build()))
     assert stored(plan, "ext_conv2d_bf16") == [NARROW]
     assert stored(plan, "ext_conv2d_winograd_bf16") == [WIDE]
+
+
+def test_a_region_that_multiplies_nothing_in_bfloat16_rounds_nothing(tmp_path: Path) -> None:
+    """``verify`` takes fp32's limit there, as nothing that was asked for is computed."""
+    graph = Graph()
+    pool = graph.op("MaxPool", "x", kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    mean = graph.op("AveragePool", pool, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    model = graph.model(graph.op("Mul", graph.op("Add", pool, mean), mean))
+    plan = plan_of(model)
+    assert {call.writes[0].dtype for call in plan.calls} == {"float32"}
+    file = tmp_path / "m.so"
+    report = byoc.compile(model, file, min_bytes=0, precision="bf16").report
+    assert report.left == () and len(report.regions) == 1
+    assert byoc.verify(model, file).holds

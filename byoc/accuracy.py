@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,12 @@ TOLERANCES = {"float64": 1e-6, SINGLE: 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
 #: a step of an 8-bit tensor is 4e-3 of its range. Through the layers of a BERT such steps add up:
 #: right engines are off from one another by 6e-2.
 COARSE_TOLERANCES = {"bfloat16": TOLERANCES["bfloat16"], "int8": 1e-1, "uint8": 1e-1}
+
+
+def coarse_tolerance(report: Mapping[str, Any]) -> float:
+    """What a library of this report may be off by for the dtypes that it multiplies in; else 0."""
+    dtypes = (node.get("multiplied_in") for node in report.get("nodes", ()))
+    return max((COARSE_TOLERANCES.get(dtype, 0.0) for dtype in dtypes), default=0.0)
 
 
 def relative_error(ours: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES, share_of_range
+from byoc.accuracy import TOLERANCES, coarse_tolerance, share_of_range
 from byoc.arguments import as_error, as_mapping, as_path, as_whole
 from byoc.array_files import read_arrays
 from byoc.deploy.conditions import Demands, condition
@@ -201,9 +201,8 @@ def require_agreement(
 def _limits(tolerance: float | None, compiled: Runnable, reference: Reference) -> dict[str, float]:
     if tolerance is not None:
         return dict.fromkeys(TOLERANCES, tolerance)
-    nodes = compiled.metadata.report.get("nodes", ())
-    coarse = [COARSE_TOLERANCES.get(node.get("multiplied_in"), 0.0) for node in nodes]
-    least = max((*coarse, *(TOLERANCES[half] for half in reference.halves)), default=0.0)
+    coarse = coarse_tolerance(compiled.metadata.report)
+    least = max((coarse, *(TOLERANCES[half] for half in reference.halves)))
     return {dtype: max(limit, least) for dtype, limit in TOLERANCES.items()}
 
 

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import onnxruntime
+from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from byoc.accuracy import share_of_range
 from byoc.frontends.onnx.exact_reference import exact_session
 
 IR_VERSION = 10
@@ -25,6 +27,12 @@ LIMITS = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-5}
 
 #: Relative changes of the inputs that ``is_unstable`` tries, about a rounding of each dtype.
 NUDGES = {"float64": 3e-7, "float32": 3e-7, "float16": 1e-3}
+
+#: Greatest relative error of a number that products read, by precision.
+ROUNDINGS = {"fp32": 0.0, "bf16": 2.0**-8, "bf16x3": 2.0**-16, "int8-data": 2.0**-7}
+
+#: Inputs and weights that ``is_sensitive`` draws, and how often it takes a number to be rounded.
+NEIGHBOURS, OFTEN = 6, 8
 
 Arrays = dict[str, np.ndarray]
 
@@ -67,8 +75,11 @@ def survives(model: onnx.ModelProto, feeds: Arrays) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def difference(got: np.ndarray, want: np.ndarray) -> str | None:
-    """None if two results agree, else how they differ."""
+def difference(got: np.ndarray, want: np.ndarray, coarse: float = 0.0) -> str | None:
+    """None if two results agree, else how they differ; by ``coarse`` of the range at most.
+
+    Without that share, the limit is one of the largest magnitude.
+    """
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
     if want.dtype.kind != "f":
@@ -80,15 +91,57 @@ def difference(got: np.ndarray, want: np.ndarray) -> str | None:
     if not np.array_equal(got[~ordinary], want[~ordinary], equal_nan=True):
         return "infinity at other places"
     a, b = got[ordinary].astype("float64"), want[ordinary].astype("float64")
+    if coarse:
+        share = share_of_range(a, b)
+        return f"error {share:.3g} of the range, limit {coarse:.3g}" if share > coarse else None
     limit = LIMITS[str(want.dtype)] * max(1.0, float(np.abs(b).max(initial=0.0)))
     error = float(np.abs(a - b).max(initial=0.0))
     return f"error {error:.3g}, limit {limit:.3g}" if error > limit else None
 
 
-def differences(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> dict[str, str]:
+def differences(
+    got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], coarse: float = 0.0
+) -> dict[str, str]:
     """How outputs differ, by name; those that agree are left out."""
-    found = {name: difference(np.asarray(got[name]), want[name]) for name in want}
+    found = {name: difference(np.asarray(got[name]), want[name], coarse) for name in want}
     return {name: text for name, text in found.items() if text}
+
+
+def is_sensitive(model: onnx.ModelProto, feeds: Arrays, got: Arrays, rounding: float) -> bool:
+    """Whether a coarse rounding of inputs and weights moves results about as far as ``got`` is off.
+
+    What is computed of them is rounded as well, and often, so that ``OFTEN`` times as far will do.
+    """
+    rng = np.random.default_rng(0)
+    want = expected(model, feeds)
+    left = set(got)
+
+    def near(x: np.ndarray) -> np.ndarray:
+        if x.dtype.kind != "f":
+            return x
+        return np.asarray(x * (1 + rounding * rng.uniform(-1, 1, x.shape)), x.dtype)
+
+    for _ in range(NEIGHBOURS):
+        other = onnx.ModelProto.FromString(model.SerializeToString())
+        for tensor in other.graph.initializer:
+            if tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
+                array = near(numpy_helper.to_array(tensor))
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        fed = {name: near(x) for name, x in feeds.items()}
+        try:
+            found = expected(other, fed)
+        except Unrunnable:  # a weight that has to be a certain number
+            found = expected(model, fed)
+        left -= {n for n in left if _moves(found[n], got[n], want[n])}
+    return not left
+
+
+def _moves(near: np.ndarray, got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether ``near`` is off by what may explain that ``got`` is."""
+    if want.dtype.kind != "f":
+        return bool((near != want).any())
+    off, moved = share_of_range(got, want), share_of_range(near, want)
+    return bool(OFTEN * moved >= off)  # infinite where NaN, or infinity, is at other places
 
 
 def is_unstable(model: onnx.ModelProto, feeds: Arrays, names: set[str]) -> bool:

@@ -11,9 +11,11 @@ import argparse
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from byoc.partition.precision import COMPUTE
 from tests.fuzz import regressions
 from tests.fuzz.draft import Drawn
 from tests.fuzz.minimise import minimise, print_model
@@ -22,6 +24,7 @@ from tests.fuzz.trial import (
     CRASH,
     EQUAL,
     FAILURES,
+    FULL,
     REFUSED,
     TIMEOUT,
     Outcome,
@@ -50,6 +53,7 @@ class Task:
     seeds: tuple[int, ...] = ()
     special: bool = False
     graphs: tuple[Drawn, ...] = ()
+    precision: str = FULL
 
 
 @dataclass
@@ -71,7 +75,7 @@ def run_task(task: Task) -> tuple[list[Outcome], Counter[str]]:
     operators: Counter[str] = Counter()
     for graph in graphs:
         operators.update(set(graph.operators()))
-    return try_graphs(graphs), operators
+    return try_graphs(graphs, task.precision), operators
 
 
 def pool() -> Pool[Task]:
@@ -84,12 +88,12 @@ def pool() -> Pool[Task]:
     )
 
 
-def try_one(graph: Drawn) -> Outcome:
+def try_one(graph: Drawn, precision: str = FULL) -> Outcome:
     """The outcome of a graph, in a process of its own."""
-    return try_each([graph])[0]
+    return try_each([graph], precision=precision)[0]
 
 
-def try_each(graphs: list[Drawn], jobs: int = 1) -> list[Outcome]:
+def try_each(graphs: list[Drawn], jobs: int = 1, precision: str = FULL) -> list[Outcome]:
     """The outcome of each graph, whatever that does to the process."""
     outcomes: dict[int, Outcome] = {}
 
@@ -97,7 +101,10 @@ def try_each(graphs: list[Drawn], jobs: int = 1) -> list[Outcome]:
         outcomes[task.seeds[0]] = lost(result) if isinstance(result, Lost) else result[0][0]
         return []
 
-    tasks = [Task(seeds=(index,), graphs=(graph,)) for index, graph in enumerate(graphs)]
+    tasks = [
+        Task(seeds=(index,), graphs=(graph,), precision=precision)
+        for index, graph in enumerate(graphs)
+    ]
     pool().run_tasks(tasks, jobs, finished)
     return [outcomes[index] for index in range(len(graphs))]
 
@@ -114,6 +121,7 @@ def fuzz(
     jobs: int,
     special: bool = False,
     progress: bool = False,
+    precision: str = FULL,
 ) -> Found:
     """Try ``count`` graphs of a source, from a first seed on."""
     found = Found()
@@ -122,7 +130,7 @@ def fuzz(
     def finished(task: Task, result: Any) -> list[Task]:
         nonlocal told
         if isinstance(result, Lost) and len(task.seeds) > 1:  # which one was it?
-            return [Task(task.source, (seed,), task.special) for seed in task.seeds]
+            return [replace(task, seeds=(seed,)) for seed in task.seeds]
         if isinstance(result, Lost):
             outcomes, operators = [lost(result)], Counter()
         else:
@@ -139,17 +147,19 @@ def fuzz(
             print(f"{done} of {count}, {seconds:.0f} s", file=sys.stderr, flush=True)
         return []
 
-    pool().run_tasks(_tasks(source, first, count, special), jobs, finished)
+    pool().run_tasks(_tasks(source, first, count, special, precision), jobs, finished)
     return found
 
 
-def _tasks(source: str, first: int, count: int, special: bool) -> list[Task]:
+def _tasks(source: str, first: int, count: int, special: bool, precision: str) -> list[Task]:
+    # What rounding makes of special values is no question of right or wrong.
+    every = SPECIAL_EVERY if precision == FULL else count + 1
     groups = [
         tuple(range(seed, min(seed + GRAPHS_PER_TASK, first + count)))
         for seed in range(first, first + count, GRAPHS_PER_TASK)
     ]
     return [
-        Task(source, seeds, special or number % SPECIAL_EVERY == SPECIAL_EVERY - 1)
+        Task(source, seeds, special or number % every == every - 1, precision=precision)
         for number, seeds in enumerate(groups)
     ]
 
@@ -181,17 +191,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first one (default: %(default)s)")
     parser.add_argument("--source", choices=SOURCES, action="append", help="default: all")
     parser.add_argument("--special", action="store_true", help="special values in all graphs")
+    parser.add_argument(
+        "--precision", choices=COMPUTE, default=FULL, help="what it computes in (default: fp32)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--minimise", action="store_true", help="make failures small, print them")
     parser.add_argument("--keep", action="store_true", help="add them to the regressions")
     parser.add_argument("--refused", action="store_true", help="list what was refused as well")
     options = parser.parse_args()
+    if options.special and options.precision != FULL:
+        parser.error("--special is for fp32")
     begin = time.monotonic()
     found = Found()
     sources = options.source or list(SOURCES)
     for source in sources:
         count = options.graphs // len(sources)
-        part = fuzz(source, options.seed, count, options.jobs, options.special, True)
+        part = fuzz(
+            source, options.seed, count, options.jobs, options.special, True, options.precision
+        )
         found.outcomes |= part.outcomes
         found.operators.update(part.operators)
     if options.refused:
@@ -203,8 +220,9 @@ def main() -> int:
     print(f"{len(found.operators)} operators; {time.monotonic() - begin:.0f} s;", end=" ")
     print(f"{len(ours)} equal")
     if options.minimise or options.keep:
+        attempt = partial(try_one, precision=options.precision)
         for (source, special, seed), outcome in found.failures().items():
-            small, how = minimise(draw(source, seed, special), outcome, try_one)
+            small, how = minimise(draw(source, seed, special), outcome, attempt)
             print(f"\n{source} {seed}: {how.kind}: {how.text}\n{print_model(small)}", flush=True)
             if options.keep:
                 regressions.keep(f"{source} {seed}: {how.kind}: {how.text}", small)

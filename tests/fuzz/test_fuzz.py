@@ -51,6 +51,28 @@ def test_what_once_failed_does_not() -> None:
     assert {o.kind for o in outcomes} <= {EQUAL, REFUSED}
 
 
+def test_no_graph_of_ours_fails_in_fewer_bits() -> None:
+    found = fuzz("own", 190_000, 10, JOBS, precision="bf16")
+    assert not _failures(found)
+    equal = [o for o in found.outcomes.values() if o.kind == EQUAL]
+    assert len(equal) > 6 and any(o.offloaded for o in equal)
+
+
+def test_results_in_fewer_bits_are_judged_by_their_range() -> None:
+    text = "g (float[3,4] x) => (float[3,4] y) { b = Constant<value_float = 4.0>() y = Add(x, b) }"
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    graph = Drawn(model, [{"x": x}])
+
+    def verdict(y: np.ndarray) -> str:
+        return judge(graph, {"x": x}, {"y": y.astype(np.float32)}, "bf16", 0.04).kind
+
+    assert verdict((x + 4) * (1 + 2**-9)) == EQUAL
+    assert verdict(x) == WRONG  # without its bias
+    assert verdict((x + 4).T.reshape(3, 4)) == WRONG  # in another layout
+    assert verdict(np.where(x > 0, np.nan, x + 4)) == WRONG
+
+
 def first_cells() -> list[str]:
     """What the rows of the table of special values are about."""
     docs = Path(__file__).parents[2] / "docs" / "reliability.md"

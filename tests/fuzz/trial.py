@@ -16,10 +16,19 @@ import onnx
 from onnx import compose
 
 import byoc
+from byoc.accuracy import coarse_tolerance
 from byoc.errors import ByocError, CompileError, RunError
 from byoc.frontends.onnx import import_onnx, prepare_apart
 from tests.fuzz.draft import Drawn
-from tests.fuzz.evaluate import Arrays, by_reference, differences, expected, is_unstable
+from tests.fuzz.evaluate import (
+    ROUNDINGS,
+    Arrays,
+    by_reference,
+    differences,
+    expected,
+    is_sensitive,
+    is_unstable,
+)
 from tests.fuzz.on_purpose import may_differ
 
 #: Outcomes. The last three are no verdict: a rounding error would change the result; the ONNX
@@ -29,6 +38,9 @@ EQUAL, REFUSED = "equal", "refused"
 WRONG, RAW, CRASH, TIMEOUT = "wrong", "raw error", "crash", "timeout"
 UNSTABLE, DISPUTED, SPECIAL = "unstable", "disputed", "special values differ"
 FAILURES = (WRONG, RAW, CRASH, TIMEOUT)
+
+#: The precision in which networks are computed unless one is asked for.
+FULL = "fp32"
 
 #: Words of errors that were passed on instead of understood.
 INTERNAL = (
@@ -63,8 +75,8 @@ class Outcome:
     operators: int = 0
 
 
-def try_graphs(graphs: Sequence[Drawn]) -> list[Outcome]:
-    """The outcome of each graph.
+def try_graphs(graphs: Sequence[Drawn], precision: str = FULL) -> list[Outcome]:
+    """The outcome of each graph in a precision.
 
     Those that can be imported go through the compiler together, because the C compiler takes longer
     than a graph does, and one by one where something is not as it should be.
@@ -75,11 +87,12 @@ def try_graphs(graphs: Sequence[Drawn]) -> list[Outcome]:
         if len(graphs) > 1 and _is_imported(graph):
             together.append(index)
         else:
-            outcomes[index] = try_together([graph])
+            outcomes[index] = try_together([graph], precision)
     if together:
-        joint = try_together([graphs[index] for index in together])
+        joint = try_together([graphs[index] for index in together], precision)
         for index in together:
-            outcomes[index] = joint if joint.kind == EQUAL else try_together([graphs[index]])
+            alone = [graphs[index]]
+            outcomes[index] = joint if joint.kind == EQUAL else try_together(alone, precision)
         if joint.kind in FAILURES and all(outcomes[i].kind == EQUAL for i in together):
             outcomes[together[0]] = Outcome(joint.kind, f"only together with others: {joint.text}")
     return [outcomes[index] for index in range(len(graphs))]
@@ -95,7 +108,7 @@ def _is_imported(graph: Drawn) -> bool:
     return True
 
 
-def try_together(graphs: Sequence[Drawn]) -> Outcome:
+def try_together(graphs: Sequence[Drawn], precision: str = FULL) -> Outcome:
     """The outcome of one model of several graphs that do not know of each other."""
     whole = merged(graphs)
     try:
@@ -104,16 +117,22 @@ def try_together(graphs: Sequence[Drawn]) -> Outcome:
             file = Path(folder, "model.so")
             # Tensors of these graphs are tiny: no region is too small, or few kernels would run.
             report = byoc.compile(
-                whole.model, file, given_shapes(whole), exact=whole.special, min_bytes=0
+                whole.model,
+                file,
+                given_shapes(whole),
+                exact=whole.special,
+                min_bytes=0,
+                precision=precision,
             ).report
             library = byoc.load(file, threads=1)
+            coarse = coarse_tolerance(library.metadata.report)
             results = [library.run(feeds) for feeds in whole.feeds]
     except ByocError as error:
         return Outcome(RAW if is_internal(error) else REFUSED, _one_line(error))
     except Exception as error:
         return Outcome(RAW, f"{_one_line(error)} [{_place(error)}]")
     for feeds, got in zip(whole.feeds, results, strict=True):
-        verdict = judge(whole, feeds, got)
+        verdict = judge(whole, feeds, got, precision, coarse)
         if verdict.kind != EQUAL:
             return verdict
     return Outcome(EQUAL, "", report.offloaded, report.operators)
@@ -159,11 +178,16 @@ def merged(graphs: Sequence[Drawn]) -> Drawn:
     return Drawn(whole, feeds, shapes, any(graph.special for graph in graphs))
 
 
-def judge(graph: Drawn, feeds: Arrays, got: Arrays) -> Outcome:
-    """Compare results with ONNX Runtime's; doubt it before calling something wrong."""
+def judge(
+    graph: Drawn, feeds: Arrays, got: Arrays, precision: str = FULL, coarse: float = 0.0
+) -> Outcome:
+    """Compare results with ONNX Runtime's; doubt it before calling something wrong.
+
+    Those of a precision of fewer bits may be off by ``coarse`` of their range, where it is not 0.
+    """
     want = expected(graph.model, feeds)
     with np.errstate(all="ignore"):
-        found = differences(got, want)
+        found = differences(got, want, coarse)
     if not found:
         return Outcome(EQUAL)
     text = "; ".join(f"{name}: {how}" for name, how in sorted(found.items()))
@@ -174,10 +198,15 @@ def judge(graph: Drawn, feeds: Arrays, got: Arrays) -> Outcome:
     if not alike and _inferred(graph.model, feeds, got, found):
         return Outcome(DISPUTED, text)
     reference = by_reference(graph.model, feeds)
-    if reference is not None and not differences(got, {name: reference[name] for name in found}):
+    theirs = {name: reference[name] for name in found} if reference is not None else {}
+    if theirs and not differences(got, theirs, coarse):
         return Outcome(DISPUTED, text)
     if alike and graph.special and may_differ(graph.model, found):
         return Outcome(SPECIAL, text)
+    rounding = ROUNDINGS[precision]
+    off = {name: np.asarray(got[name]) for name in found}
+    if alike and rounding and is_sensitive(graph.model, feeds, off, rounding):
+        return Outcome(UNSTABLE, text)
     if alike and is_unstable(graph.model, feeds, set(found)):
         return Outcome(UNSTABLE, text)
     return Outcome(WRONG, text)

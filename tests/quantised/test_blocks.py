@@ -97,6 +97,27 @@ def dequantised(scale: float) -> Model:
     return model, {"x": X}
 
 
+def quantised(kind: str, axis: int, size: int, dtype: str) -> Model:
+    """Numbers in blocks along an axis, with scales that are constants or another input."""
+    draw = np.random.default_rng(3)
+    shape = [4, 10, 6]
+    shape[axis] = -(-shape[axis] // size)
+    element = getattr(TensorProto, dtype.upper())
+    scale = draw.uniform(0.01, 0.1, shape).astype(np.float32)
+    zero = draw.integers(0, 20, shape).astype(dtype if dtype != "int4" else "int8")
+    names = ["x", "s", *(["z"] if kind != "no zero points" else [])]
+    further = {} if "z" in names else {"output_dtype": element}
+    node = helper.make_node("QuantizeLinear", names, ["y"], axis=axis, block_size=size, **further)
+    weights = [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero, "z")]
+    feed = {"x": draw.standard_normal((4, 10, 6)).astype(np.float32)}
+    model = model_of(node, (TensorProto.FLOAT, [4, 10, 6]), weights[: len(names) - 1])
+    if kind == "computed":
+        model.graph.initializer.pop(0)
+        model.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, shape))
+        feed["s"] = scale
+    return model, feed
+
+
 def assert_right(made: Model, folder: Path, rounding: float = 0.0) -> None:
     model, feed = made
     report = byoc.compile(model, folder / "m.so", min_bytes=0).report
@@ -121,6 +142,27 @@ def test_a_table_in_another_order_is_refused() -> None:
     model, _ = gathered("int4", 64, False)
     model.graph.node[0].attribute.add(name="gather_axis", type=onnx.AttributeProto.INT, i=1)
     with pytest.raises(ByocError, match=r"GatherBlockQuantized .*gather_axis=1.* need rows of two"):
+        byoc.compile(model)
+
+
+@pytest.mark.parametrize("axis, size", [(1, 5), (2, 4), (0, 2)])
+@pytest.mark.parametrize(
+    "kind, dtype", [("constants", "int8"), ("computed", "uint8"), ("no zero points", "int8")]
+)
+def test_numbers_become_integers_in_blocks(
+    kind: str, dtype: str, axis: int, size: int, tmp_path: Path
+) -> None:
+    model, feed = quantised(kind, axis, size, dtype)
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert not report.left and len(report.regions) == 1
+    (want,) = onnxruntime_outputs(model, feed).values()
+    (got,) = byoc.load(tmp_path / "m.so").run(feed).values()
+    np.testing.assert_array_equal(got, want)
+
+
+def test_integers_of_4_bits_in_blocks_are_refused() -> None:
+    model, _ = quantised("no zero points", 1, 5, "int4")
+    with pytest.raises(ByocError, match=r"QuantizeLinear .*tensors of a few bits"):
         byoc.compile(model)
 
 

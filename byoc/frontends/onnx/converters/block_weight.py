@@ -3,6 +3,8 @@
     MatMulNBits(a, b, scales, zero_points)          = a x transpose((b - zero_points) scales)
     MatMulBnb4(a, b, factors)                       = a x transpose(table[b] factors)
     GatherBlockQuantized(b, i, scales, zero_points) = (b[i] - zero_points[i]) scales[i]
+    QuantizeLinear(x, scales, zero_points)          = clip(round(x / scales) + zero_points)
+    DequantizeLinear(x, scales, zero_points)        = (x - zero_points) scales
 
 Constant weights become the form that ``byoc.canonicalise.block_weight`` describes.
 """
@@ -12,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import helper
 from tvm import relax
 
 from byoc.canonicalise.block_weight import emit_block_weight
 from byoc.frontends.onnx.converters.node import Node
 from byoc.ir.dataflow import constant, dtype_of, shape_of
+
+#: What QuantizeLinear in blocks may give.
+_BLOCKS_BECOME = ("uint8", "int8", "uint16", "int16")
 
 #: What block_size of MatMulNBits may be.
 LEAST_BLOCK = 16
@@ -238,13 +244,12 @@ def _taken(node: Node, table: np.ndarray, dtype: str) -> relax.Expr:
     return _as(node, rows, dtype)
 
 
-# ---------------------------------------------------------------------- DequantizeLinear
+# ---------------------------------------------------------------------- QuantizeLinear and back
 
 
-def dequantise_blocks(node: Node) -> relax.Expr:
-    """DequantizeLinear with a scale for each block of elements along an axis."""
+def _blocks(node: Node) -> tuple[int, int, tuple[int, ...]]:
+    """Size and axis of blocks of elements with a scale each, and the tensor's shape, checked."""
     size = node.attrs.get("block_size", 0)
-    x, scale, zero = node.inputs[0], node.inputs[1], node.inputs[2]
     shape, axis = node.shape(), node.attrs.get("axis", 1)
     if shape is None or not all(isinstance(extent, int) for extent in shape):
         raise ValueError("block_size for a tensor of unknown shape; need a known one")
@@ -259,6 +264,36 @@ def dequantise_blocks(node: Node) -> relax.Expr:
                 f"the {what} has shape {list(node.shape(place) or ())}; need {list(wanted)},"
                 f" one for each {size} along axis {axis} of {list(shape)}"
             )
+    return size, axis, shape
+
+
+def quantise_blocks(node: Node) -> relax.Expr:
+    """QuantizeLinear with a scale for each block of elements along an axis, to 8 or 16 bits."""
+    size, axis, shape = _blocks(node)
+    x, scale, zero = node.inputs[0], node.inputs[1], node.inputs[2]
+    element = node.attrs.get("output_dtype", 0)
+    dtype = "uint8" if zero is None else dtype_of(zero)
+    if zero is None and element:
+        dtype = str(helper.tensor_dtype_to_np_dtype(element))
+    if dtype not in _BLOCKS_BECOME or {dtype_of(x), dtype_of(scale)} != {"float32"}:
+        raise ValueError(
+            f"block_size for {dtype_of(x)} that becomes {dtype}; need float32 that becomes"
+            f" {' or '.join(_BLOCKS_BECOME)}"
+        )
+    bounds = np.iinfo(dtype)
+    value = node.emit(relax.op.divide(x, _repeated(node, scale, size, axis, shape)))
+    value = node.emit(relax.op.round(value))
+    if zero is not None:
+        moved = _repeated(node, node.emit(relax.op.astype(zero, "float32")), size, axis, shape)
+        value = node.emit(relax.op.add(value, moved))
+    value = node.emit(relax.op.clip(value, float(bounds.min), float(bounds.max)))
+    return relax.op.astype(value, dtype)
+
+
+def dequantise_blocks(node: Node) -> relax.Expr:
+    """DequantizeLinear with a scale for each block of elements along an axis."""
+    size, axis, shape = _blocks(node)
+    x, scale, zero = node.inputs[0], node.inputs[1], node.inputs[2]
     if dtype_of(scale) != "float32" or node.attrs.get("output_dtype", 0) not in (0, 1):
         raise ValueError(f"scales of {dtype_of(scale)}; need float32, as the result is")
     arrays = [None if expr is None else node.constant(i) for i, expr in enumerate((x, scale, zero))]

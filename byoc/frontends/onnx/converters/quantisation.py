@@ -22,9 +22,10 @@ def linear(node: Node) -> relax.Expr:
         raise ValueError(
             f"the zero point is {node.dtype(2)}, the input {node.dtype()}; need one dtype"
         )
-    if in_blocks and node.operator == "DequantizeLinear":
-        return block_weight.dequantise_blocks(node)
-    return node.tvm()
+    if not in_blocks:
+        return node.tvm()
+    quantises = node.operator == "QuantizeLinear"
+    return (block_weight.quantise_blocks if quantises else block_weight.dequantise_blocks)(node)
 
 
 def _check_shapes(node: Node) -> None:

@@ -58,7 +58,12 @@ def _parsed(value: str) -> Dim:
 
 def dim_json(dim: Dim) -> int | str:
     """A dimension as JSON holds it."""
-    return dim if isinstance(dim, int) else str(dim)
+    return dim if isinstance(dim, int) else _text(dim)
+
+
+@lru_cache(4096)
+def _text(dim: sympy.Expr) -> str:
+    return str(dim)
 
 
 def product(dims: Iterable[Dim]) -> Dim:
@@ -414,6 +419,7 @@ def c_name(dim: sympy.Symbol) -> str:
     return f"dim_{dim.name}"
 
 
+@lru_cache(4096)  # each stands in many calls
 def c_text(dim: Dim) -> str:
     """A dimension as a C expression of the ``int64_t`` variables of its symbols."""
     if isinstance(dim, int):

@@ -5,6 +5,8 @@ All nodes of one test are one model, which is compiled once.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -130,6 +132,27 @@ def test_operators_with_tensors_of_their_own() -> None:
         ),
     ]
     check(ones, 20)
+
+
+def test_places_of_maxima_that_are_no_numbers(tmp_path: Path) -> None:
+    """Of NaN, and of minus infinity alone: they lie in their windows, and can be put back."""
+    nan, inf = np.nan, np.inf
+    rows = [[nan, 5, 1, 2], [7, nan, 3, nan], [-inf, -inf, 4, 1], [-inf, -inf, 2, 0]]
+    x = np.array(rows, np.float32).reshape(1, 1, 4, 4)
+    model = onnx_model(
+        [
+            helper.make_node("MaxPool", ["x"], ["m", "i"], kernel_shape=[2, 2], strides=[2, 2]),
+            helper.make_node("MaxUnpool", ["m", "i"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+            helper.make_node("Cast", ["i"], ["places"], to=TensorProto.FLOAT),
+        ],
+        {"x": [1, 1, 4, 4]},
+        ["places", "y"],
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert [left.op for left in report.left] == ["relax.call_tir(loops)"]
+    found = byoc.load(tmp_path / "m.so").run({"x": x})
+    assert found["places"].ravel().tolist() == [0, 7, 8, 10]
+    assert np.isnan(found["y"]).sum() == 2 and np.isnan(found["y"][0, 0, 0, 0])
 
 
 def test_operators_of_opset_26() -> None:

@@ -44,9 +44,7 @@ def max_pool(node: Node) -> relax.Expr:
             for extent, i in zip(shape[2:], there, strict=True):
                 index = index * extent + i
             inner = [tirx.max(tirx.min(i, e - 1), 0) for i, e in zip(there, shape[2:], strict=True)]
-            value = x(n, c, *inner)
-            best = found(n, c, *place)
-            same = tirx.Or(value == best, tirx.And(value != value, best != best))
+            same = _is_best(x(n, c, *inner), found(n, c, *place))
             none = tirx.const(np.iinfo(np.int64).max, "int64")
             chosen = tirx.Select(tirx.And(fits, same), tirx.Cast("int64", index), none)
             return te.min(chosen, axis=inside)
@@ -57,6 +55,19 @@ def max_pool(node: Node) -> relax.Expr:
         return te.compute(found.shape, lambda *to: _by_columns(places(*to), shape[2:]))
 
     return relax.Tuple([values, node.bb.emit_te(loops, node.inputs[0], values)])
+
+
+def _is_best(value: tirx.Expr, best: tirx.Expr) -> tirx.Expr:
+    """Whether an element is the greatest of its window, which NaN is as well.
+
+    The greatest of a window of minus infinity alone is the lowest number, which is not in it.
+    """
+    dtype = str(value.ty.dtype)
+    if "float" not in dtype:
+        return value == best
+    nothing = tirx.And(best == tirx.min_value(dtype), value < best)
+    nan = tirx.And(tirx.isnan(value), tirx.isnan(best))  # value != value is simplified away
+    return tirx.Or(value == best, tirx.Or(nothing, nan))
 
 
 def _by_columns(place: tirx.Expr, extents: Sequence[tirx.Expr]) -> tirx.Expr:

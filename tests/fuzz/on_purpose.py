@@ -21,6 +21,9 @@ SUMS = (
     *("ReduceLogSumExp", "ReduceSumSquare", "Softmax", "LogSoftmax"),
 )
 
+#: The same of ONNX Runtime's own operators.
+MICROSOFT_SUMS = ("FusedMatMul", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+
 INTEGERS = frozenset(
     code for name, code in TensorProto.DataType.items() if name.startswith(("INT", "UINT"))
 )
@@ -43,7 +46,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "all, in float16 and bfloat16 networks": (),
     "Sigmoid, SiLU": ("Sigmoid",),
     "Elu, Selu": ("Elu", "Selu"),
-    "sums, products of matrices": SUMS,
+    "sums, products of matrices": (*SUMS, *MICROSOFT_SUMS),
     "sums of products (matrices, convolutions, attention, recurrent layers) on x86": (),
     "products and quotients computed as one": ("Mul", "Div"),
     "Conv over padding": ("Conv", "ConvTranspose"),

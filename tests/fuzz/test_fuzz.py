@@ -88,7 +88,7 @@ def test_what_may_differ_is_what_the_docs_say() -> None:
         named = [name for name in cell.split(", ") if onnx.defs.has(name)]
         assert not on_purpose.ROWS[cell] or set(named) <= set(on_purpose.ROWS[cell]), cell
     operators = [name for names in on_purpose.ROWS.values() for name in names]
-    assert all(map(onnx.defs.has, operators))
+    assert all(map(onnx.defs.has, set(operators) - set(on_purpose.MICROSOFT_SUMS)))
 
 
 def special_graph(text: str) -> Drawn:

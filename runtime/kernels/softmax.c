@@ -94,9 +94,20 @@ EXT_INLINE void columns(const int full, const softmax_job* job, const float* x, 
   }
 }
 
-/* The first `inner` of `inner` vectors, again and again in what follows them. */
-EXT_INLINE void spread(int64_t inner, float* lanes) {
-  for (int64_t e = inner; e < inner * VL; e++) lanes[e] = lanes[e - inner];
+/* What is true of each column by all lanes that are of it, those of `inner` vectors: the greatest,
+ * or the sum where `add` (a constant). */
+EXT_INLINE vf of_columns(const int add, int64_t inner, const float* lanes) {
+  vf whole = vf_load_n(lanes, inner);
+  for (int64_t e = inner; e < inner * VL; e += inner) {
+    const vf v = vf_load_n(lanes + e, inner);
+    whole = add ? whole + v : vf_max(whole, v);
+  }
+  return whole;
+}
+
+/* The first `inner` lanes of v for all rows that `inner` vectors hold. */
+EXT_INLINE void spread(int64_t inner, vf v, float* lanes) {
+  for (int64_t e = 0; e < inner * VL; e += inner) vf_store_n(lanes + e, v, inner);
 }
 
 /*
@@ -105,39 +116,37 @@ EXT_INLINE void spread(int64_t inner, float* lanes) {
  */
 EXT_INLINE void few_columns(const softmax_job* job, const float* x, float* y) {
   const int64_t inner = job->inner, n = job->reduce * inner, period = inner * VL;
-  const int64_t vectors = n / VL * VL;
+  const int64_t vectors = n / VL * VL, last = vectors % period, left = n - vectors;
   float most[VL * VL], sums[VL * VL], lanes[VL];
-  for (int64_t e = 0; e < period; e++) most[e] = -__builtin_inff(), sums[e] = 0.0f;
-  for (int64_t i = 0, e = 0; i < vectors; i += VL, e = e + VL < period ? e + VL : 0)
+  for (int64_t e = 0; e < period; e += VL) {
+    vf_store(most + e, vf_load(x + e)); /* two periods and more are there */
+    vf_store(sums + e, vf_zero());
+  }
+  for (int64_t i = period, e = 0; i < vectors; i += VL, e = e + VL < period ? e + VL : 0)
     vf_store(most + e, vf_max(vf_load(most + e), vf_load(x + i)));
-  float* rest = most + vectors % period;
-  for (int64_t i = vectors; i < n; i++, rest++) *rest = x[i] > *rest ? x[i] : *rest;
-  for (int64_t e = inner; e < period; e += inner)
-    for (int64_t c = 0; c < inner; c++) most[c] = most[e + c] > most[c] ? most[e + c] : most[c];
-  spread(inner, most);
+  for (int64_t i = 0; i < left; i++)
+    most[last + i] = x[vectors + i] > most[last + i] ? x[vectors + i] : most[last + i];
+  spread(inner, of_columns(0, inner, most), most);
 
   for (int64_t i = 0, e = 0; i < vectors; i += VL, e = e + VL < period ? e + VL : 0) {
     const vf v = vf_exp_normal(vf_load(x + i) - vf_load(most + e));
     vf_store(sums + e, vf_load(sums + e) + v);
     if (!job->logarithm) vf_store(y + i, v);
   }
-  const int64_t last = vectors % period, left = n - vectors;
   if (left > 0) {
     const vf v = vf_exp_normal(vf_load_n(x + vectors, left) - vf_load(most + last));
     vf_store(lanes, v);
     vf_store(sums + last, vf_load(sums + last) + vf_load_n(lanes, left));
     if (!job->logarithm) vf_store_n(y + vectors, v, left);
   }
-  for (int64_t e = inner; e < period; e += inner)
-    for (int64_t c = 0; c < inner; c++) sums[c] += sums[e + c];
-  for (int64_t c = 0; c < inner; c++) sums[c] = job->logarithm ? logf(sums[c]) : 1.0f / sums[c];
-  spread(inner, sums);
+  const vf sum = of_columns(1, inner, sums);
+  spread(inner, job->logarithm ? vf_log(sum) : vf_set1(1.0f) / sum, sums);
 
   for (int64_t i = 0, e = 0; i < n; i += VL, e = e + VL < period ? e + VL : 0) {
     const int full = i < vectors;
     const vf m = vf_load(most + e), s = vf_load(sums + e);
-    store(full, y + i,
-          job->logarithm ? load(full, x + i, left) - m - s : load(full, y + i, left) * s, left);
+    const vf v = load(full, job->logarithm ? x + i : y + i, left);
+    store(full, y + i, job->logarithm ? v - m - s : v * s, left);
   }
 }
 

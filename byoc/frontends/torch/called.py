@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from byoc.frontends.torch.replaced import replaced
+
 
 @contextmanager
 def attention_of_any_length() -> Iterator[None]:
@@ -60,20 +62,14 @@ def unchecked_distributions() -> Iterator[None]:
 def places_of_one_number() -> Iterator[None]:
     """``x[..., step] = y`` of a tensor without axes is written at a vector of one place: PyTorch's
     tracer would have to know the number."""
-    usual, is_own = torch.Tensor.__setitem__, "__setitem__" in vars(torch.Tensor)
+    usual = torch.Tensor.__setitem__
 
     @wraps(usual)
     def written(x: torch.Tensor, key: Any, value: Any) -> None:
         usual(x, *_at_a_vector(x, key, value))
 
-    torch.Tensor.__setitem__ = written
-    try:
+    with replaced({(torch.Tensor, "__setitem__"): written}):
         yield
-    finally:
-        if is_own:
-            torch.Tensor.__setitem__ = usual
-        else:
-            del torch.Tensor.__setitem__
 
 
 @contextmanager
@@ -90,14 +86,8 @@ def causal_by_sizes(module: torch.nn.Module) -> Iterator[None]:
 
     files = {type(part).__module__ for part in module.modules()}
     homes = [F, *(sys.modules[file] for file in files if file in sys.modules)]
-    homes = [home for home in homes if vars(home).get(name) is usual]
-    for home in homes:
-        setattr(home, name, attention)
-    try:
+    with replaced({(h, name): attention for h in homes if vars(h).get(name) is usual}):
         yield
-    finally:
-        for home in homes:
-            setattr(home, name, usual)
 
 
 def _at_a_vector(x: torch.Tensor, key: Any, value: Any) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ from byoc.errors import ModelError
 from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.converters.table import converter_of
 from byoc.frontends.torch.opened_results import other_forward
+from byoc.frontends.torch.replaced import replaced
 
 _APART = partial(sdpa_kernel, [SDPBackend.MATH])
 
@@ -80,14 +81,8 @@ def _in_reverse() -> Iterator[None]:
     ) -> Callable[..., Any]:
         return torch.func.jacrev(func, argnums, has_aux=has_aux)
 
-    usual, places = torch.func.jacfwd, (torch.func, eager_transforms)
-    for place in places:
-        place.jacfwd = jacfwd  # type: ignore[attr-defined]
-    try:
+    with replaced({(place, "jacfwd"): jacfwd for place in (torch.func, eager_transforms)}):
         yield
-    finally:
-        for place in places:
-            place.jacfwd = usual  # type: ignore[attr-defined]
 
 
 def derivatives_of_operators() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:

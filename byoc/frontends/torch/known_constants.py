@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from byoc.errors import ModelError
+from byoc.frontends.torch.replaced import replaced
 
 #: Elements up to which the values of a tensor are known.
 MOST = 1024
@@ -75,12 +76,6 @@ def _is_traced(value: Any) -> bool:
 @contextmanager
 def known_constants() -> Iterator[None]:
     """The tracer knows the values of such tensors, within this context."""
-    usual = [place.CONSTANT_NUMEL_LIMIT for place in _PLACES]
-    for place in _PLACES:
-        place.CONSTANT_NUMEL_LIMIT = MOST
-    try:
-        with _AsNumbers():
-            yield
-    finally:
-        for place, limit in zip(_PLACES, usual, strict=True):
-            place.CONSTANT_NUMEL_LIMIT = limit
+    limits = {(place, "CONSTANT_NUMEL_LIMIT"): MOST for place in _PLACES}
+    with replaced(limits), _AsNumbers():
+        yield

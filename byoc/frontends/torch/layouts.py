@@ -16,6 +16,8 @@ import torch._prims_common as common
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
+from byoc.frontends.torch.replaced import replaced
+
 #: Where PyTorch's own code asks, and how.
 _ASKING, _ASKED = "c10/core/Contiguity.h", ("guard_or_false", "guard_or_true")
 
@@ -24,17 +26,10 @@ _ASKING, _ASKED = "c10/core/Contiguity.h", ("guard_or_false", "guard_or_true")
 def unnoted_layouts() -> Iterator[None]:
     """Tensors are dense as in the example, and nothing is noted of it, within this context."""
     uninteresting_files().add(__file__)  # who asks is not told from what stands between
-    usual = [(SymNode, name, getattr(SymNode, name)) for name in _ASKED]
-    for _, name, ask in usual:
-        setattr(SymNode, name, _unnoted(ask))
-    name = "check_contiguous_sizes_strides"
-    usual.append((common, name, check := getattr(common, name)))
-    setattr(common, name, _unnoted_of_sizes(check))
-    try:
+    check = common.check_contiguous_sizes_strides
+    others = {(SymNode, name): _unnoted(getattr(SymNode, name)) for name in _ASKED}
+    with replaced({**others, (common, check.__name__): _unnoted_of_sizes(check)}):
         yield
-    finally:
-        for place, name, function in usual:
-            setattr(place, name, function)
 
 
 def _unnoted(ask: Callable[..., bool]) -> Callable[..., bool]:

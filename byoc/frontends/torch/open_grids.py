@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from byoc.frontends.torch.replaced import replaced
+
 _OPEN = (torch.SymInt, torch.SymFloat)
 
 
@@ -26,11 +28,8 @@ def grids_of_any_size() -> Iterator[None]:
             return usual(start, end, steps, **named)
         return _grid(start, end, steps, dtype)
 
-    torch.linspace = linspace
-    try:
+    with replaced({(torch, "linspace"): linspace}):
         yield
-    finally:
-        torch.linspace = usual
 
 
 def _grid(start: Any, end: Any, steps: Any, dtype: torch.dtype) -> torch.Tensor:

@@ -12,22 +12,21 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from byoc.frontends.torch.replaced import replaced
+
 
 @contextmanager
 def sounds_of_any_length() -> Iterator[None]:
     """``torch.istft`` and the method of tensors take open lengths within this context."""
-    usual, method = torch.istft, torch.Tensor.istft
+    usual = torch.istft
 
     def istft(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         is_open = isinstance(kwargs.get("length"), torch.SymInt)
         is_open |= len(args) > _LENGTH and isinstance(args[_LENGTH], torch.SymInt)
         return _sound(x, *args, **kwargs) if is_open else usual(x, *args, **kwargs)
 
-    torch.istft = torch.Tensor.istft = istft
-    try:
+    with replaced({(torch, "istft"): istft, (torch.Tensor, "istft"): istft}):
         yield
-    finally:
-        torch.istft, torch.Tensor.istft = usual, method
 
 
 #: Where the length stands among the arguments behind the tensor.

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from byoc.frontends.torch.replaced import replaced
+
 #: What PyTorch's tracer says of such a result.
 _UNKNOWN = "in output, which is not a known type"
 
@@ -43,15 +45,9 @@ def other_forward(
     module: torch.nn.Module, made_of: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
     """Let a module compute what is ``made_of`` its own ``forward``, with its arguments."""
-    own = vars(module).get("forward")
     forward = module.forward
-    module.forward = wraps(forward)(made_of(forward))  # type: ignore[method-assign]
-    try:
+    with replaced({(module, "forward"): wraps(forward)(made_of(forward))}):
         yield
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own  # type: ignore[method-assign]
 
 
 def _opened_leaf(leaf: Any) -> Any:

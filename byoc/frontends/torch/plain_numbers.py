@@ -11,7 +11,7 @@ import builtins
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ import torch
 
 from byoc.frontends.torch.derivatives import VIOLATED
 from byoc.frontends.torch.failures import is_users
+from byoc.frontends.torch.replaced import replaced, replaced_names
 from byoc.frontends.torch.symbols import Symbols
 
 T = TypeVar("T")
@@ -56,17 +57,10 @@ class PlainNumbers:
         """How many functions were called."""
         return sum(len(called) for _, called in self._askers.values())
 
-    @contextmanager
-    def _noted(self) -> Iterator[None]:
+    def _noted(self) -> AbstractContextManager[None]:
         """Within this context it is noted which code asks."""
-        usual = [(kind, method, getattr(kind, method)) for kind, method in _ASKED]
-        for kind, method, ask in usual:
-            setattr(kind, method, self._noting(ask, _ASKED[kind, method]))
-        try:
-            yield
-        finally:
-            for kind, method, ask in usual:
-                setattr(kind, method, ask)
+        asked = ((place, getattr(*place), asking) for place, asking in _ASKED.items())
+        return replaced({place: self._noting(ask, asking) for place, ask, asking in asked})
 
     def _noting(self, ask: Callable[[Any], Any], asking: frozenset[str]) -> Callable[[Any], Any]:
         def asked(size: Any) -> Any:
@@ -85,18 +79,10 @@ class PlainNumbers:
     @contextmanager
     def _replaced(self) -> Iterator[None]:
         """Within this context that code has functions which leave sizes open."""
-        usual = [(names, dict(names)) for names, _ in self._askers.values()]
-        for names, called in self._askers.values():
-            names.update({name: _OPEN[name] for name in called})
-        try:
+        with ExitStack() as stack:
+            for names, called in self._askers.values():
+                stack.enter_context(replaced_names(names, {name: _OPEN[name] for name in called}))
             yield
-        finally:
-            for (names, before), (_, called) in zip(usual, self._askers.values(), strict=True):
-                for name in called:
-                    if name in before:
-                        names[name] = before[name]
-                    else:
-                        names.pop(name, None)
 
 
 def _called(names: dict[str, Any], known: Sequence[str]) -> dict[str, str]:

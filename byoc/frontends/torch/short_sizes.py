@@ -17,6 +17,7 @@ import sympy
 from torch.fx.experimental.sym_node import SymNode
 from torch.utils._sympy import functions
 
+from byoc.frontends.torch.replaced import replaced
 from byoc.frontends.torch.symbols import Symbols
 from codegen_cc.dim import Dim
 
@@ -43,11 +44,8 @@ def short_sizes() -> Iterator[None]:
             expr = _shortened(expr)
         usual(self, expr, *args, **kwargs)
 
-    SymNode.__init__ = made
-    try:
+    with replaced({(SymNode, "__init__"): made}):
         yield
-    finally:
-        SymNode.__init__ = usual
 
 
 @lru_cache(4096)

@@ -66,18 +66,37 @@ def test_fixed_sizes_are_refused_in_one_line(
 ) -> None:
     """PyTorch's tracer logs hundreds, of the attempts that follow the code otherwise."""
     written: list[logging.LogRecord] = []
-    log = logging.getLogger("torch._guards")
-    monkeypatch.setattr(log, "handle", written.append)
+    for name in ("torch._guards", "torch.fx.experimental.symbolic_shapes"):
+        monkeypatch.setattr(logging.getLogger(name), "handle", written.append)
 
-    class Windowed(nn.Module):
+    class Summed(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * torch.hann_window(x.shape[1])
+            rows, columns = torch.triu_indices(x.shape[1], x.shape[1], 1)
+            pairs = x[:, rows].exp() * x[:, columns]
+            return pairs.sum(1) + sum(x[:, place] for place in range(x.shape[1]))
 
     with pytest.raises(ModelError, match="specialized it to be a constant"):
         byoc.compile(
-            Windowed().eval(),
+            Summed().eval(),
             tmp_path / "m.so",
             example_inputs=(torch.rand(3, 8),),
             dynamic_shapes=({1: Dim("n")},),
         )
     assert written == []
+
+
+def test_nothing_is_written_of_a_program_that_fails_for_one_row(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Divided(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.exp() * (1.0 / (x.shape[0] - 1))
+
+    shapes = ({0: Dim("n")},)
+    byoc.compile(
+        Divided().eval(),
+        tmp_path / "m.so",
+        example_inputs=(torch.rand(3, 8),),
+        dynamic_shapes=shapes,
+    )
+    assert capfd.readouterr() == ("", "")

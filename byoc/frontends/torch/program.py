@@ -256,7 +256,7 @@ class Program:
             return bool(demands.problem({self._name(n): s for n, s in sizes.items()}))
 
         def answer(callee: torch.nn.Module, leaves: list[Any]) -> list[Any]:
-            with unwritten(self.module):
+            with unwritten(self.module), nothing_written():
                 return self._called(callee, leaves)
 
         traced = self.exported.module(check_guards=False)

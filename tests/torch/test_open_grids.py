@@ -1,13 +1,15 @@
-"""As many numbers between two others as an open size says."""
+"""Rows of numbers, as many as an open size says."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import hamming_window
 
 import byoc
 
@@ -27,15 +29,30 @@ def _turned(x: torch.Tensor) -> torch.Tensor:
     return F.grid_sample(x[None], grid, align_corners=False)
 
 
+def _windows(x: torch.Tensor) -> torch.Tensor:
+    """Each row under another window; one of a single element is 1."""
+    count = x.shape[2]
+    rows = [torch.hann_window(count), torch.hamming_window(count, False, 0.6, beta=0.3)]
+    rows += [hamming_window(count, True, 0.6), torch.blackman_window(count)]
+    return x * torch.stack([*rows, torch.bartlett_window(count, False)])[:, None]
+
+
+def _frequencies(x: torch.Tensor) -> torch.Tensor:
+    slopes = torch.fft.fftfreq(x.shape[2], 0.1) * torch.fft.rfftfreq(2 * x.shape[2] - 1)
+    return x * slopes * torch.logspace(-1, math.log2(x.shape[2]), x.shape[2], base=2.0)
+
+
 @pytest.mark.parametrize(
     "compute",
     [
         _places,
         _turned,
+        _windows,
+        _frequencies,
         lambda x: x * torch.linspace(0.5 / x.shape[2], 1 - 0.5 / x.shape[2], steps=x.shape[2]),
         lambda x: x[:, torch.linspace(0, x.shape[1] - 1, 5).long()],
     ],
-    ids=["places", "turned", "centres", "chosen"],
+    ids=["places", "turned", "windows", "frequencies", "centres", "chosen"],
 )
 @torch.no_grad()
 def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
@@ -46,10 +63,10 @@ def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_pa
     torch.manual_seed(0)
     module = Module().eval()
     done = byoc.compile(
-        module, tmp_path / "m.so", example_inputs=(torch.rand(3, 6, 16),), dynamic_shapes=(_OPEN,)
+        module, tmp_path / "m.so", example_inputs=(torch.rand(5, 6, 16),), dynamic_shapes=(_OPEN,)
     )
     assert done.report.left == () and len(done.report.regions) == 1
     compiled = byoc.load(tmp_path / "m.so")
-    for shape in ((3, 6, 16), (3, 7, 5), (3, 20, 2)):
+    for shape in ((5, 6, 16), (5, 7, 5), (5, 20, 2), (5, 3, 1)):
         x = torch.rand(shape)
         torch.testing.assert_close(torch.from_dlpack(compiled(x)), module(x), atol=1e-5, rtol=1e-5)

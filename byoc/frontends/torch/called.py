@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from byoc.frontends.torch.replaced import replaced
@@ -69,24 +67,6 @@ def places_of_one_number() -> Iterator[None]:
         usual(x, *_at_a_vector(x, key, value))
 
     with replaced({(torch.Tensor, "__setitem__"): written}):
-        yield
-
-
-@contextmanager
-def causal_by_sizes(module: torch.nn.Module) -> Iterator[None]:
-    """Attention takes ``is_causal=n > 1`` of an open size, which must be a plain truth for PyTorch;
-    under the name that the code of a module has for it, too."""
-    usual, name = F.scaled_dot_product_attention, "scaled_dot_product_attention"
-
-    @wraps(usual)
-    def attention(*args: Any, **named: Any) -> torch.Tensor:
-        if "is_causal" in named:
-            named["is_causal"] = bool(named["is_causal"])
-        return usual(*args, **named)
-
-    files = {type(part).__module__ for part in module.modules()}
-    homes = [F, *(sys.modules[file] for file in files if file in sys.modules)]
-    with replaced({(h, name): attention for h in homes if vars(h).get(name) is usual}):
         yield
 
 

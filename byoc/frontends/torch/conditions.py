@@ -193,8 +193,12 @@ def _is_small(side: ast.expr) -> bool:
 
 
 def _counts_elements(side: ast.expr) -> bool:
-    """Whether it is a product of several sizes."""
-    if not isinstance(side, ast.BinOp) or not isinstance(side.op, ast.Mult):
+    """Whether it is a product of several sizes, or a share of one, as half of a square is."""
+    if not isinstance(side, ast.BinOp):
+        return False
+    if isinstance(side.op, ast.FloorDiv) and isinstance(side.right, ast.Constant):
+        return _counts_elements(side.left)
+    if not isinstance(side.op, ast.Mult):
         return False
     factors = (side.left, side.right)
     return any(map(_counts_elements, factors)) or not any(

@@ -5,35 +5,13 @@ PyTorch takes a number alone for ``length``, and makes an open size the one of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from byoc.frontends.torch.replaced import replaced
 
-
-@contextmanager
-def sounds_of_any_length() -> Iterator[None]:
-    """``torch.istft`` and the method of tensors take open lengths within this context."""
-    usual = torch.istft
-
-    def istft(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        is_open = isinstance(kwargs.get("length"), torch.SymInt)
-        is_open |= len(args) > _LENGTH and isinstance(args[_LENGTH], torch.SymInt)
-        return _sound(x, *args, **kwargs) if is_open else usual(x, *args, **kwargs)
-
-    with replaced({(torch, "istft"): istft, (torch.Tensor, "istft"): istft}):
-        yield
-
-
-#: Where the length stands among the arguments behind the tensor.
-_LENGTH = 7
-
-
-def _sound(
+def sound(
     input: torch.Tensor,
     n_fft: int,
     hop_length: int | None = None,
@@ -69,3 +47,7 @@ def _sound(
     # Zeros for all that might be missing: PyTorch's tracer need not know which is longer.
     made = functional.pad(made, (0, length))[:, :length]
     return made.squeeze(0) if input.dim() == 2 else made
+
+
+#: What stands for functions of PyTorch where one of their arguments is open.
+SOUNDS = {(torch, "istft"): sound, (torch.Tensor, "istft"): sound}

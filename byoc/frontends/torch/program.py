@@ -21,7 +21,6 @@ from byoc.frontends.torch.asserted import PassedAssertions
 from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
     attention_of_any_length,
-    causal_by_sizes,
     exported_layers,
     places_of_one_number,
     unchecked_distributions,
@@ -45,8 +44,7 @@ from byoc.frontends.torch.noted_guards import (
     symbol_names,
     traced_with_conditions,
 )
-from byoc.frontends.torch.open_grids import grids_of_any_size
-from byoc.frontends.torch.open_sounds import sounds_of_any_length
+from byoc.frontends.torch.open_functions import functions_of_any_size
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.plain_numbers import PlainNumbers
 from byoc.frontends.torch.quiet import nothing_written
@@ -359,15 +357,13 @@ def _traced(
             whole_layers,
             unchecked_distributions,
             places_of_one_number,
-            sounds_of_any_length,
-            grids_of_any_size,
             unnoted_layouts,
             short_sizes,
         )
         with torch.set_grad_enabled(below_autograd), ExitStack() as stack:
             for context in around:
                 stack.enter_context(context())
-            stack.enter_context(causal_by_sizes(model))
+            stack.enter_context(functions_of_any_size(model))
             if not strict:
                 stack.enter_context(joined_axes(model, (args, kwargs), declared))
             if below_autograd:

@@ -44,14 +44,14 @@ def correlation(x: torch.Tensor) -> torch.Tensor:
 
 def choices(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
     """All choices of some elements, in order."""
-    count = int(x.shape[0])
+    count = x.shape[0]
     if r < 2:
         return x.unsqueeze(1) if r else x[:0]
     if r == 2:
         first, second = torch.triu_indices(count, count, 0 if with_replacement else 1)
         return torch.stack([x[first], x[second]], 1)
     parts = [x[:0].reshape(-1, 1).expand(-1, r)]
-    for first in range(count):
+    for first in range(int(count)):
         rest = choices(x[first if with_replacement else first + 1 :], r - 1, with_replacement)
         parts.append(torch.cat([x[first].expand(rest.shape[0], 1), rest], 1))
     return torch.cat(parts)

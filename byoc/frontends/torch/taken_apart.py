@@ -11,7 +11,7 @@ from byoc.frontends.torch.buffers import tensor_of_two_names
 from byoc.frontends.torch.called import attention_of_any_length
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.masked_copies import chosen_in_place
-from byoc.frontends.torch.open_grids import grids_of_any_size
+from byoc.frontends.torch.open_functions import functions_of_any_size
 from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.views import with_copies
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -21,7 +21,7 @@ from codegen_cc.errors import one_line
 def taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """A program of the operators that are converted. Raises ``ImportFailure``, ``ModelError``."""
     try:
-        with whole_layers(), attention_of_any_length(), short_sizes(), grids_of_any_size():
+        with whole_layers(), attention_of_any_length(), short_sizes(), functions_of_any_size():
             take_apart = partial(given.run_decompositions, decompositions())
             return chosen_in_place(with_copies(given, take_apart))
     except Exception as error:

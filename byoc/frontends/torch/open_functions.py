@@ -1,0 +1,65 @@
+"""Functions of PyTorch that take plain numbers alone, and are given open sizes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from byoc.frontends.torch.open_grids import GRIDS
+from byoc.frontends.torch.open_places import PLACES
+from byoc.frontends.torch.open_sounds import SOUNDS
+from byoc.frontends.torch.replaced import replaced
+
+_OPEN = (torch.SymInt, torch.SymFloat)
+_FUNCTIONS = {**GRIDS, **PLACES, **SOUNDS}
+
+
+def functions_of_any_size(*modules: torch.nn.Module) -> AbstractContextManager[None]:
+    """Within this context such functions leave sizes open; under the names that the code of
+    modules has for them, too."""
+    others = {place: _either(getattr(*place), made) for place, made in _FUNCTIONS.items()}
+    for place, other in _OTHERS.items():
+        others[place] = other(getattr(*place))
+    known = {id(getattr(*place)): other for place, other in others.items()}
+    files = {type(part).__module__ for module in modules for part in module.modules()}
+    for home in (sys.modules[file] for file in files if file in sys.modules):
+        names = [(name, id(value)) for name, value in vars(home).items()]
+        others |= {(home, name): known[value] for name, value in names if value in known}
+    return replaced(others)
+
+
+def _either(usual: Callable[..., Any], of_open: Callable[..., Any]) -> Callable[..., Any]:
+    """A function, or what stands for it where an argument is open and it knows the form."""
+
+    @wraps(usual)
+    def either(*args: Any, **named: Any) -> Any:
+        is_open = any(isinstance(value, _OPEN) for value in (*args, *named.values()))
+        made = of_open(*args, **named) if is_open else NotImplemented
+        return usual(*args, **named) if made is NotImplemented else made
+
+    return either
+
+
+def _attention(usual: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Attention takes ``is_causal=n > 1`` of an open size, which must be a plain truth for PyTorch,
+    and ``scale=1 / math.sqrt(n)``, by which queries are multiplied before."""
+
+    @wraps(usual)
+    def attention(query: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+        if "is_causal" in named:
+            named["is_causal"] = bool(named["is_causal"])
+        if isinstance(scale := named.get("scale"), (*_OPEN, torch.Tensor)):
+            query, named["scale"] = query * scale, 1.0
+        return usual(query, *args, **named)
+
+    return attention
+
+
+#: Functions that take more than sizes otherwise.
+_OTHERS = {(F, "scaled_dot_product_attention"): _attention}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import log2
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,13 @@ def _compared(x: torch.Tensor) -> torch.Tensor:
     return x[:, :half] if isinstance(x.shape[1], int) else x
 
 
+def _attended(x: torch.Tensor) -> torch.Tensor:
+    rows = x[..., None] * 8
+    one = F.scaled_dot_product_attention(rows, rows, rows, scale=1 / math.sqrt(x.shape[1]))
+    other = F.scaled_dot_product_attention(rows, rows, rows, scale=math.log(x.shape[1]))
+    return torch.cat([one, other], -1)
+
+
 @pytest.mark.parametrize(
     "compute",
     [
@@ -41,8 +49,14 @@ def _compared(x: torch.Tensor) -> torch.Tensor:
         lambda x: x + torch.full((1,), float(x.shape[1] // 2)),
         lambda x: x / math.sqrt(float(x.shape[1] // 2)) * max(1.0, math.sqrt(x.shape[0])),
         lambda x: x * math.log(x.shape[1], 512) * math.exp(-x.shape[0] / 8) * log2(x.shape[0]),
+        lambda x: x * math.sin(x.shape[1]) + math.hypot(x.shape[0], x.shape[1]),
+        lambda x: x * np.sqrt(x.shape[1] // 2) * np.log(x.shape[0]) / np.exp(x.shape[0] / 8),
+        _attended,
     ],
-    ids=["rotated", "compared", "half", "quarters", "resized", "filled", "roots", "logarithms"],
+    ids=[
+        *("rotated", "compared", "half", "quarters", "resized", "filled", "roots", "logarithms"),
+        *("waves", "numpy", "attended"),
+    ],
 )
 @torch.no_grad()
 def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
@@ -74,6 +88,7 @@ def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_pa
         (lambda n: int(n**0.5), "trunc(float(n) ** 0.5) == 4"),
         (lambda n: int(math.sqrt(n)), "trunc(sqrt(float(n))) == 4"),
         (lambda n: round(math.sqrt(n)), "round(sqrt(float(n))) == 4"),
+        (lambda n: math.isqrt(n), "trunc(sqrt(float(n))) == 4"),
     ],
 )
 def test_what_no_shape_can_have_is_fixed(side: Callable[[int], int], condition: str) -> None:

@@ -80,6 +80,7 @@ class PlainNumbers:
     def _replaced(self) -> Iterator[None]:
         """Within this context that code has functions which leave sizes open."""
         with ExitStack() as stack:
+            stack.enter_context(replaced(_OF_NUMPY))
             for names, called in self._askers.values():
                 stack.enter_context(replaced_names(names, {name: _OPEN[name] for name in called}))
             yield
@@ -153,10 +154,14 @@ def _floating(usual: Callable[..., Any], of_size: Callable[..., Any]) -> Callabl
     return made
 
 
+def _as_tensor(number: Any) -> torch.Tensor:
+    """A tensor without axes: PyTorch's programs have few functions of sizes as numbers."""
+    return torch.full((), number, dtype=torch.float32)
+
+
 def _logarithm(number: Any, base: Any = math.e) -> Any:
-    """A tensor without axes: PyTorch's programs have no logarithms of sizes as numbers."""
     above, below = (
-        torch.log(torch.full((), given, dtype=torch.float32))
+        torch.log(_as_tensor(given))
         if isinstance(given, torch.SymInt | torch.SymFloat)
         else math.log(given)
         for given in (number, base)
@@ -164,10 +169,21 @@ def _logarithm(number: Any, base: Any = math.e) -> Any:
     return above / below
 
 
+def _of_tensor(name: str) -> Callable[..., Any]:
+    """A function of Python's, by the one of tensors that has its name."""
+    return _floating(getattr(math, name), lambda number: getattr(torch, name)(_as_tensor(number)))
+
+
 #: Functions that round, of which Python has some ask for no plain number.
 _ROUNDING = frozenset(("int", "round", "floor", "ceil", "trunc"))
 
 _BUILTINS = {"float": _Float, "int": _Int, "round": _rounded(round)}
+
+#: Functions that tensors have by the same names.
+_OF_TENSORS = (
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asinh", "acosh", "atan"),
+    *("log1p", "expm1", "erf", "lgamma"),
+)
 
 #: By their names in ``math``, functions that leave sizes open.
 _MATH = {
@@ -178,9 +194,24 @@ _MATH = {
     "log10": _floating(math.log10, lambda number: _logarithm(number, 10.0)),
     "exp": _floating(math.exp, lambda number: math.e ** torch.sym_float(number)),
     "pow": _floating(math.pow, lambda a, b: torch.sym_float(a) ** torch.sym_float(b)),
+    "hypot": _floating(math.hypot, lambda *sides: torch.sym_sqrt(sum(n * n for n in sides))),
+    "isqrt": _floating(math.isqrt, lambda number: builtins.int(torch.sym_sqrt(number))),
+    **{name: _of_tensor(name) for name in _OF_TENSORS},
 }
 
 _FLOATING = frozenset(_MATH.keys() - _ROUNDING)
+
+
+def _method(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda number: function(number)
+
+
+#: Methods that NumPy's functions (``np.sqrt(n)``) call of numbers that it does not know.
+_OF_NUMPY = {
+    (kind, {"atan": "arctan"}.get(name, name)): _method(_MATH[name])
+    for kind in (torch.SymInt, torch.SymFloat)
+    for name in _FLOATING - {"pow", "hypot", "isqrt", "erf", "lgamma"}
+}
 
 #: By what PyTorch's sizes are asked for plain numbers, and what code calls then.
 _ASKED = {

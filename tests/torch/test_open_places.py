@@ -42,8 +42,9 @@ def _labelled(x: torch.Tensor) -> torch.Tensor:
         lambda x: torch.combinations(x[0], with_replacement=True),
         lambda x: F.pdist(x.mT),
         lambda x: x / torch.as_tensor(x.shape[1], dtype=torch.float32),
+        lambda x: torch.cdist(x[..., None], x[:, :2, None] + 1),
     ],
-    ids=["pairs", "halves", "labelled", "combinations", "distances", "number"],
+    ids=["pairs", "halves", "labelled", "combinations", "distances", "number", "points"],
 )
 @torch.no_grad()
 def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:

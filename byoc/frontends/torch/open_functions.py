@@ -61,5 +61,25 @@ def _attention(usual: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     return attention
 
 
-#: Functions that take more than sizes otherwise.
-_OTHERS = {(F, "scaled_dot_product_attention"): _attention}
+def _distances(usual: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Distances of points are those of differences. PyTorch looks at the number of points whether
+    a product is faster, which is less exact; it still does where points of the example are many
+    and wide."""
+
+    @wraps(usual)
+    def cdist(x1: torch.Tensor, x2: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+        counts = [x.shape[-2] for x in (x1, x2)]
+        if len(args) < 2 and any(isinstance(count, _OPEN) for count in counts):
+            known = [count.node.hint if isinstance(count, _OPEN) else count for count in counts]
+            if x1.shape[-1] <= _NARROW or None in known or max(known) <= _FEW:
+                named.setdefault("compute_mode", "donot_use_mm_for_euclid_dist")
+        return usual(x1, x2, *args, **named)
+
+    return cdist
+
+
+#: Points that PyTorch takes for few, and numbers of each for which differences are fast enough.
+_FEW, _NARROW = 25, 32
+
+#: Functions that ask sizes themselves, or take more than sizes otherwise.
+_OTHERS = {(F, "scaled_dot_product_attention"): _attention, (torch, "cdist"): _distances}

@@ -71,3 +71,15 @@ def test_halves_of_large_squares(count: int) -> None:
         upper, lower = (count, count, offset), (count, count, -offset)
         assert torch.equal(upper_half(*upper), torch.triu_indices(*upper))
         assert torch.equal(lower_half(*lower), torch.tril_indices(*lower))
+
+
+def test_least_counts_that_sizes_decide(tmp_path: Path) -> None:
+    class Counts(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.bincount(x[0], minlength=x.shape[1]) * 2
+
+    axes, x = ({0: torch.export.Dim("b"), 1: torch.export.Dim("n")},), torch.arange(12).view(2, 6)
+    byoc.compile(Counts().eval(), tmp_path / "m.so", example_inputs=(x,), dynamic_shapes=axes)
+    compiled = byoc.load(tmp_path / "m.so")
+    for given in (x, torch.tensor([[0, 9, 0], [1, 1, 1]]), torch.zeros(1, 7, dtype=torch.int64)):
+        assert torch.equal(torch.from_dlpack(compiled(given)), Counts()(given))

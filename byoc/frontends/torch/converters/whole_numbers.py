@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tvm import relax, te, tirx
@@ -143,12 +144,12 @@ def mantissa_and_exponent(g: Graph, x: Value) -> list[relax.Expr]:
     return [g.emit(g.builder.emit_te(mantissas, tensor, powers)), powers]
 
 
-def counted(g: Graph, x: Value, weights: Value | None = None, minlength: int = 0) -> relax.Expr:
+def counted(g: Graph, x: Value, weights: Value | None = None, minlength: Any = 0) -> relax.Expr:
     """How often 0, 1, ... are found in a vector, ``minlength`` or more of them; or the sum of
     the weights there."""
     places = g.tensor(x, "int64")
     size = g.results[0].shape[0]
-    least = g.tensor(torch.tensor([minlength - 1]))
+    least = g.emit(op.reshape(g.tensor(minlength - 1, "int64"), [1]))
     greatest = op.maximum(g.emit(op.max(g.emit(op.concat([places, least], 0)), [0], True)), least)
     count = g.symbols.found(size)
     whole = g.emit(op.add(g.emit(greatest), g.tensor(1, "int64")))

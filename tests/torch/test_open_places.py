@@ -33,10 +33,18 @@ def _labelled(x: torch.Tensor) -> torch.Tensor:
     return F.one_hot(labels, num_classes=x.shape[1]) * x[..., None]
 
 
+def _causal(x: torch.Tensor) -> torch.Tensor:
+    """The last rows see what is before them, as Perceiver AR's do."""
+    count = x.shape[1]
+    hidden = torch.ones(2, count, dtype=torch.bool).triu(count - 1)
+    return x[:, -2:, None] * torch.ones(2, count).tril(count - 2).masked_fill(hidden, -1.0)
+
+
 @pytest.mark.parametrize(
     "compute",
     [
         _pairs,
+        _causal,
         _halves,
         _labelled,
         lambda x: torch.combinations(x[0], with_replacement=True),
@@ -44,7 +52,7 @@ def _labelled(x: torch.Tensor) -> torch.Tensor:
         lambda x: x / torch.as_tensor(x.shape[1], dtype=torch.float32),
         lambda x: torch.cdist(x[..., None], x[:, :2, None] + 1),
     ],
-    ids=["pairs", "halves", "labelled", "combinations", "distances", "number", "points"],
+    ids=["pairs", "causal", "halves", "labelled", "combinations", "distances", "number", "points"],
 )
 @torch.no_grad()
 def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:

@@ -393,11 +393,6 @@ def arange(g: Graph, end: Value, start: Value = 0, step: Value = 1, **_: object)
     return op.add(made, g.tensor(start, g.dtype))
 
 
-def triangle(apply: object) -> object:
-    """One side of a diagonal; the rest is 0."""
-    return lambda g, x, diagonal=0: apply(g.tensor(x), diagonal)
-
-
 _RESHAPES = (
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
     *("view_as", "reshape_as", "_reshape_alias", "view_copy", "unsqueeze_copy", "squeeze_copy"),
@@ -438,6 +433,4 @@ MOVEMENT = {
     **dict.fromkeys(("full", "full_like", "new_full"), full),
     "scalar_tensor": lambda g, s, **_: g.tensor(s, g.dtype),
     "arange": arange,
-    "tril": triangle(op.tril),
-    "triu": triangle(op.triu),
 }

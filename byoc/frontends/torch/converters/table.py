@@ -31,6 +31,7 @@ from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.converters.replacement import REPLACEMENT
 from byoc.frontends.torch.converters.scattering import SCATTERING
 from byoc.frontends.torch.converters.special import SPECIAL
+from byoc.frontends.torch.converters.triangles import TRIANGLES
 from byoc.frontends.torch.converters.whole_numbers import WHOLE_NUMBERS
 from byoc.frontends.torch.values import Converter
 
@@ -43,6 +44,7 @@ CONVERTERS: dict[str, Converter] = {
     **LINEAR_ALGEBRA,
     **NORMALISATION,
     **MOVEMENT,
+    **TRIANGLES,
     **REPLACEMENT,
     **INDEXING,
     **SCATTERING,

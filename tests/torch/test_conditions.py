@@ -253,3 +253,26 @@ def test_named_sizes_have_conditions(tmp_path: Path) -> None:
     same = {"x": {1: n}, "y": {1: n}}
     with pytest.raises(byoc.ModelError, match="n"):
         byoc.compile(module, example_inputs=example, dynamic_shapes=same)
+
+
+class Halved(nn.Module):
+    """Every two rows as one, and a relative shift of what is between these, as Zipformer has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count, rows, width = x.shape
+        half = (rows + 1) // 2
+        x = torch.cat([x, x[:, rows - 1 :].expand(count, 2 * half - rows, width)], 1)
+        x = x.reshape(count, half, 2, width).sum(2)
+        between = x.new_ones(count, half, 2 * half - 1) * x[..., :1]
+        shifted = torch.cat([torch.zeros(count, half, 1), between], -1)
+        shifted = shifted.view(count, 2 * half, half)[:, 1:].view_as(between)
+        return x @ x.mT + shifted[..., :half]
+
+
+def test_conditions_that_the_tracer_does_not_solve(tmp_path: Path) -> None:
+    """It expects one size in what SymPy makes of them, and is none the worse without."""
+    shapes = ({0: torch.export.Dim("b"), 1: torch.export.Dim("n")},)
+    inputs = (torch.randn(2, 16, 4),)
+    with compiled(Halved(), tmp_path / "h.so", inputs, shapes) as library:
+        for count, rows in ((2, 16), (3, 23), (1, 40)):
+            require_equal(library, Halved(), count, rows, 4)

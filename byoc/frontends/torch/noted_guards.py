@@ -7,17 +7,19 @@ have conditions. So such ones are traced, and the library checks the conditions 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram
 from torch.export.dynamic_shapes import _DerivedDim
+from torch.fx.experimental.symbolic_shapes import DimConstraints
 from torch.utils import _pytree as pytree
 
 from byoc.deploy.conditions import condition
 from byoc.errors import ModelError
+from byoc.frontends.torch.replaced import replaced
 
 #: What the tracer says of guards that it does not prove, or that it solves, at times for one of
 #: many sizes: ``(3 * n - 1) // n == 2`` of ``torch.chunk``.
@@ -41,6 +43,20 @@ def traced_with_conditions(
                 if _are_named_alike(declared(program)):
                     return program
         raise
+
+
+@contextmanager
+def unsolved_conditions() -> Iterator[None]:
+    """Conditions that the tracer does not solve stay conditions within this context: where SymPy
+    finds no single size of which one holds, the tracer would fail."""
+    usual = DimConstraints.solve
+
+    def solve(constraints: DimConstraints) -> None:
+        with suppress(AssertionError):
+            usual(constraints)
+
+    with replaced({(DimConstraints, "solve"): solve}):
+        yield
 
 
 def _without_names(error: Exception, shapes: Any) -> Any | None:

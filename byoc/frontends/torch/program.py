@@ -43,6 +43,7 @@ from byoc.frontends.torch.noted_guards import (
     require_open,
     symbol_names,
     traced_with_conditions,
+    unsolved_conditions,
 )
 from byoc.frontends.torch.open_functions import functions_of_any_size
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
@@ -358,6 +359,7 @@ def _traced(
             unchecked_distributions,
             places_of_one_number,
             unnoted_layouts,
+            unsolved_conditions,
             short_sizes,
         )
         with torch.set_grad_enabled(below_autograd), ExitStack() as stack:

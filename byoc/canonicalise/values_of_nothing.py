@@ -46,15 +46,22 @@ def _reduce(block: Block, var: relax.Var, call: relax.Call) -> None:
     by_window = name.startswith("relax.nn.conv")
     if shape_of(var) is None or not _is_empty(call.args[1 if by_window else 0]):
         return
-    first, dtype = FIRST_VALUES[name], dtype_of(var)
-    if not np.isfinite(first) and np.dtype(dtype).kind != "f":
-        limits = np.iinfo(dtype)
-        first = limits.min if first < 0 else limits.max
+    dtype = dtype_of(var)
+    first = first_value(name, dtype)
     shape = static_shape_of(var)
     if shape is not None:
         block.replace(var, relax.const(np.full(shape, first, dtype), dtype))
     elif by_window:
         block.replace(var, relax.op.zeros(var.ty.shape, dtype))
+
+
+def first_value(name: str, dtype: str) -> float:
+    """What an operator of ``FIRST_VALUES`` gives of no terms, in a dtype."""
+    first = FIRST_VALUES[name]
+    if np.isfinite(first) or np.dtype(dtype).kind == "f":
+        return first
+    limits = np.iinfo(dtype)
+    return limits.min if first < 0 else limits.max
 
 
 def _is_empty(expr: relax.Expr) -> bool:

@@ -30,6 +30,7 @@ from byoc.partition.expose import Expose
 from byoc.partition.failing_node import failing_node
 from byoc.partition.position_of_lowest import position_of_lowest
 from byoc.partition.prune import too_little_work
+from byoc.partition.reductions_of_nothing import reductions_of_nothing
 from byoc.partition.rules import FREE, Rules
 from byoc.partition.suspect import suspect_forms
 from byoc.report import Pruned, Report
@@ -79,7 +80,12 @@ def partition(
     if report.shortfall is not None:
         warnings.warn(str(report.shortfall), OffloadWarning, stacklevel=_levels_to_user())
     # After the report, which is about the user's operators.
-    for run in (no_index_out_of_leftovers, position_of_lowest, empty_constants):
+    for run in (
+        no_index_out_of_leftovers,
+        position_of_lowest,
+        reductions_of_nothing,
+        empty_constants,
+    ):
         mod = run(mod)
         if observe is not None:
             observe(run.__name__, mod)

@@ -353,3 +353,27 @@ def test_a_slice_that_always_ends_past_the_end_is_cut(tmp_path: Path) -> None:
     for n in (1, 30):
         feeds = {"x": random(1, n, 64)}
         assert_agrees(byoc.load(tmp_path / "m.so").run(feeds), onnxruntime_outputs(made, feeds))
+
+
+@pytest.mark.parametrize("threshold", [100, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+def test_what_tvm_reduces_may_have_no_terms(dtype: type, threshold: int, tmp_path: Path) -> None:
+    """Those of 12 numbers that are greater: as many as data decide, in dtypes without kernels."""
+    kinds = ["Max", "Min"] if dtype is np.uint8 else ["Max", "Min", "Prod", "Mean", "Sum"]
+    nodes = [
+        helper.make_node("Greater", ["x", "threshold"], ["greater"]),
+        helper.make_node("Compress", ["x", "greater"], ["line"], axis=0),
+        helper.make_node("Reshape", ["line", "column"], ["found"]),
+        *(helper.make_node(f"Reduce{k}", ["found", "first"], [k], keepdims=0) for k in kinds),
+        helper.make_node("Concat", kinds, ["y"], axis=0),
+    ]
+    weights = {
+        "threshold": np.array(threshold, dtype),
+        "column": np.array([-1, 1]),
+        "first": np.array([0]),
+    }
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    source, inputs = model(nodes, {"x": [12]}, weights, kind), {"x": np.arange(12).astype(dtype)}
+    byoc.compile(source, tmp_path / "m.so")
+    got = byoc.load(tmp_path / "m.so").run(inputs)["y"]
+    np.testing.assert_array_equal(got, onnxruntime_outputs(source, inputs)["y"])

@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from byoc.canonicalise.affine_before import affine_before, affine_before_unless
 from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
 from byoc.canonicalise.attention import attention_from_pieces, attention_in_pieces
 from byoc.canonicalise.batch_norm import decompose_batch_norm
@@ -143,6 +144,7 @@ RULES: tuple[Rule, ...] = (
     summed_branches,
     fold_affine,  # what follows a sum that is one convolution now
     summed_branches,  # which may be a branch itself, scaled (FastViT)
+    affine_before,
     merge_affine,
     repeated_steps,
     repeated_activations,
@@ -191,6 +193,7 @@ def canonicalise(
     """
     mod = apply_rules(harmless(mod, computed), (fold_constants, fold_leftover_constants))
     asked = {
+        affine_before: affine_before_unless(narrow),
         computed_filters: computed_filters_unless(computed),
         summed_branches: summed_branches_unless(exact, narrow),
     }

@@ -130,9 +130,14 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
         block.replace(var, call)
         return True
     fresh = block.emit(var, call, root.name)
-    dims = (1, -1, *(1,) * (weight.ndim - 2)) if op_name(call) in CONVOLUTIONS else (-1,)
-    block.replace(var, relax.op.add(fresh, constant(total.reshape(dims), dtype_of(call))))
+    block.replace(var, relax.op.add(fresh, constant(result_bias(call, total), dtype_of(call))))
     return True
+
+
+def result_bias(call: relax.Call, vector: np.ndarray) -> np.ndarray:
+    """A vector over output channels, so that it broadcasts to the result of a contraction."""
+    is_conv = op_name(call) in CONVOLUTIONS
+    return vector.reshape(1, -1, *(1,) * (len(shape_of(call)) - 2)) if is_conv else vector
 
 
 def _scaled(call: relax.Call, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -191,12 +196,10 @@ def merge_affine(block: Block) -> None:
     for var, _ in reversed(list(block.calls(*STEPS))):
         if var not in block.values:
             continue
-        chain = _chain(block, var)
+        chain = steps_to(block, var)
         if len(chain) < 2:
             continue
-        affine = chain[-1][1]
-        for _, step in reversed(chain[:-1]):
-            affine = affine.then(step)
+        affine = joined(chain)
         has_scale, has_shift = (affine.scale != 1.0).any(), (affine.shift != 0.0).any()
         if int(has_scale) + int(has_shift) >= len(chain) or not (has_scale or has_shift):
             continue
@@ -213,7 +216,15 @@ def merge_affine(block: Block) -> None:
         block.remove_unused()
 
 
-def _chain(block: Block, var: relax.Var) -> list[tuple[relax.Expr, Affine]]:
+def joined(chain: list[tuple[relax.Expr, Affine]]) -> Affine:
+    """What the steps of a chain are together."""
+    affine = chain[-1][1]
+    for _, step in reversed(chain[:-1]):
+        affine = affine.then(step)
+    return affine
+
+
+def steps_to(block: Block, var: relax.Var) -> list[tuple[relax.Expr, Affine]]:
     """Steps from ``var`` upwards, the last one first, through values that nothing else reads."""
     chain: list[tuple[relax.Expr, Affine]] = []
     current: relax.Expr = var

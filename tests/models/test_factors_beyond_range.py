@@ -14,7 +14,8 @@ CASES = {
     "in a row": ("a = Mul(x, most) y = Mul(a, most)", 2),
     "with a shift": ("a = Mul(x, most) b = Mul(a, most) y = Add(b, most)", 3),
     "behind a product": ("a = MatMul(x, weight) y = Mul(a, most)", 2),
-    "behind a product, small": ("h = Mul(x, most) a = MatMul(h, small) y = Mul(a, least)", 3),
+    "behind a product, small": ("h = Mul(x, most) a = MatMul(h, small) y = Mul(a, least)", 2),
+    "before a product": ("h = Mul(x, most) y = MatMul(h, weight)", 2),
     "of queries and keys": (
         "q = Mul(x, most) t = Transpose<perm = [1, 0]>(x) k = Mul(t, most) s = MatMul(q, k)"
         " p = Softmax<axis = -1>(s) y = MatMul(p, one)",

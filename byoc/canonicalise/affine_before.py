@@ -59,17 +59,16 @@ def affine_before_unless(narrow: bool) -> Callable[[Block], None]:
 def _absorb(
     block: Block, var: relax.Var, call: relax.Call, source: relax.Expr, affine: Affine, shifts: bool
 ) -> None:
-    weight = np.asarray(array_of(call.args[1]), "float64")
+    weight = array_of(call.args[1])
     vectors = [_per_input(call, weight, each) for each in (affine.scale, affine.shift)]
     if any(vector is None for vector in vectors):
         return
-    scale, shift = vectors
-    scaled, terms = weight * scale, weight * shift
+    scale, shift = vectors  # in fp64, and so is what they are multiplied by
     is_shifted = bool(shift.any())
     if is_shifted and (not shifts or abs(shift).max() > _MOST_SHIFT or _reads_padding(call)):
         return
     over = 0 if op_name(call) == "relax.matmul" else tuple(range(1, weight.ndim))
-    bias = terms.sum(axis=over)
+    scaled, bias = weight * scale, (weight * shift).sum(axis=over)
     if not (fits_single(scaled) and fits_single(bias)):
         return
     dtype = dtype_of(call)

@@ -20,7 +20,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from byoc.canonicalise.fold_affine import is_plain_layout, per_channel
+from byoc.canonicalise.fold_affine import is_plain_layout, per_channel, result_bias
 from byoc.ir.algebra import drops_digits, fits_single
 from byoc.ir.dataflow import (
     Block,
@@ -266,13 +266,11 @@ def _rewrite(
 
 
 def _bias(summand: _Summand, call: relax.Call) -> np.ndarray | None:
-    """A constant of each output channel, or of all, in fp64 with the rank of results."""
+    """A constant of each output channel, or of all, in fp64, that broadcasts to results."""
     values = array_of(summand.value)
     if values is None:
         return None
     vector = per_channel(call, np.asarray(values, "float64"))
     if vector is None or not np.isfinite(vector).all():
         return None
-    rank = len(shape_of(call))
-    axis = 1 if op_name(call) in _CONVOLUTIONS else rank - 1
-    return vector.reshape([-1 if i == axis else 1 for i in range(rank)])
+    return result_bias(call, vector)

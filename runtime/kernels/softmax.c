@@ -118,10 +118,11 @@ EXT_INLINE void few_columns(const softmax_job* job, const float* x, float* y) {
   const int64_t inner = job->inner, n = job->reduce * inner, period = inner * VL;
   const int64_t vectors = n / VL * VL, last = vectors % period, left = n - vectors;
   float most[VL * VL], sums[VL * VL], lanes[VL];
-  for (int64_t e = 0; e < period; e += VL) {
-    vf_store(most + e, vf_load(x + e)); /* two periods and more are there */
-    vf_store(sums + e, vf_zero());
-  }
+  int64_t first = 0;
+  do { /* two periods and more are there, of one vector at least */
+    vf_store(most + first, vf_load(x + first));
+    vf_store(sums + first, vf_zero());
+  } while ((first += VL) < period);
   for (int64_t i = period, e = 0; i < vectors; i += VL, e = e + VL < period ? e + VL : 0)
     vf_store(most + e, vf_max(vf_load(most + e), vf_load(x + i)));
   for (int64_t i = 0; i < left; i++)

@@ -117,10 +117,19 @@ static void place_rows(ext_qgemm* g, qconv_source* s, ext_dtype x_dtype) {
   g->a_line = p->stride_h * s->line;
 }
 
+#if defined(EXT_UNTILED)
+int EXT_UNTILED_NAME(ext_qconv2d)(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero,
+                                  const void* x, const int8_t* w, const ext_requantise* e, void* y);
+#endif
+
 int EXT_NAME(ext_qconv2d)(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero,
                           const void* x, const int8_t* w, const ext_requantise* e, void* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
   const int64_t channels = p->in_c / p->groups, taps = p->kernel_h * p->kernel_w;
+#if defined(EXT_UNTILED)
+  if (taps * channels < TILES_LEAST_TERMS)
+    return EXT_UNTILED_NAME(ext_qconv2d)(p, x_dtype, x_zero, x, w, e, y);
+#endif
   qconv_source s = {.p = p, .x = x, .x_zero = x_zero, .channels = channels};
   ext_qgemm g = {.m = p->batch * p->out_h * p->out_w,
                  .n = p->out_c / p->groups,

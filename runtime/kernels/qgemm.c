@@ -53,6 +53,18 @@ void EXT_NAME(ext_qgemm_rows)(ext_qgemm* g, const qgemm_matrix* a, ext_dtype x_d
   g->pack = pack_rows;
   g->a_row = (ceil_div(g->run, cache_line) | 1) * cache_line;
   g->a_line = QR * g->a_row;
+  if (QROWS_STEP == 1 || a->column != 1 || a->row < i64_max(1, g->run)) return;
+  const int64_t read = ceil_div(a->k, QK_STEP) * QK_STEP;
+  g->lines_in_place = i64_max(0, g->m - ceil_div(read - a->k, a->row)) / QR;
+}
+
+/* The same product of lines that are read in place, whether all are or not. */
+static ext_qgemm in_place(const ext_qgemm* g) {
+  const qgemm_matrix* a = g->source;
+  ext_qgemm inside = *g;
+  inside.pack = NULL;
+  inside.a_row = a->row;
+  return inside;
 }
 
 static int64_t groups_of(const ext_qgemm* g) {
@@ -74,6 +86,7 @@ typedef struct {
   int64_t a_offset;
   int64_t first; /* line of a block */
   qa* packed;    /* NULL where A is read in place */
+  int8_t* ends;  /* of B (see qgemm_tile) */
   /* The panels of the next columns: as many tiles as `next_tiles` fetch a share each. */
   const int8_t* next;
   int64_t next_tiles, next_share, next_step; /* of a tile, and of four rows in it */
@@ -187,7 +200,8 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
                   .steps = &steps,
                   .y_row = g->y_row,
                   .sums = sums,
-                  .width = QTILE_N};
+                  .width = QTILE_N,
+                  .ends = s->ends};
   if (g->width && g->a_row > 0 && g->a_line % g->a_row == 0) {
     t.line_rows = g->width;
     t.line_step = g->a_line / g->a_row;
@@ -204,6 +218,7 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
     /* A vector more would lie past the last panel. */
     columns = j1 - j > QTILE_N - QHALF_N ? QTILE_N : QHALF_N;
     t.b = g->panels + j / EXT_PANEL * panel + j % EXT_PANEL * K_GROUP;
+    if (s->ends) qtile_copy_ends(&t, columns == QTILE_N, s->ends);
     plan_columns(g, j, i64_min(columns, j1 - j), &common);
     plan_fetch(s, t.b + ceil_div(columns, EXT_PANEL) * panel, past - first, t.half_lines,
                ceil_div(i64_min(QTILE_N, j1 - j - columns), EXT_PANEL) * panel);
@@ -218,24 +233,34 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
 static int run_range(const ext_qgemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
                      int64_t j1) {
   qgemm_state s = {.g = g, .a_offset = a_offset};
+  const ext_qgemm inside = g->lines_in_place > i0 ? in_place(g) : *g;
+  const int64_t inside_end = g->pack ? i64_min(i1, g->lines_in_place) : i1;
   int64_t line = g->width ? g->a_line : QR * g->a_row;
   int64_t room = ext_cache_sizes()->l2 / 2 / (int64_t)sizeof(qa) - g->packed_more;
   int64_t most = i64_max(room / i64_max(line < 0 ? -line : line, 1), LINES_LEAST);
   most = i64_min(i64_min(most, LINES_MOST), i1 - i0);
-  if (g->pack) {
-    /* Tiles read past the last row and the end of K. */
-    int64_t past = QROWS_STEP > 1 ? QROWS_STEP * g->a_row + QK_STEP : 0;
-    s.packed = ext_workspace_alloc((size_t)(most * g->a_line + g->packed_more + past) * sizeof(qa));
-    if (!s.packed) return EXT_ERR_MEMORY;
+  /* Tiles read past the last row and the end of K. */
+  const int64_t past_rows = QROWS_STEP > 1 ? QROWS_STEP * g->a_row + QK_STEP : 0;
+  const int64_t of_lines = i64_min(most, i1 - i64_max(i0, inside_end)) * g->a_line;
+  const int64_t of_rows = inside_end < i1 ? of_lines + g->packed_more + past_rows : 0;
+  const int64_t of_ends = qtile_ends_size(g);
+  char* memory = NULL;
+  if (of_rows + of_ends > 0) {
+    memory = ext_workspace_alloc((size_t)of_ends + (size_t)of_rows * sizeof(qa));
+    if (!memory) return EXT_ERR_MEMORY;
   }
+  s.ends = of_ends ? (int8_t*)memory : NULL;
   qtile_session_begin();
   for (int64_t from = i0, past; from < i1; from = past) {
-    int64_t left = i64_min(i1, (from / g->image_lines + 1) * g->image_lines) - from;
-    past = from + ceil_div(left, ceil_div(left, most));
+    int64_t end = i64_min(i1, (from / g->image_lines + 1) * g->image_lines);
+    if (from < inside_end) end = i64_min(end, inside_end);
+    past = from + ceil_div(end - from, ceil_div(end - from, most));
+    s.g = from < inside_end ? &inside : g;
+    s.packed = from < inside_end ? NULL : (qa*)(memory + of_ends);
     run_block(&s, from, past, j0, j1);
   }
   qtile_session_end();
-  ext_workspace_free(s.packed);
+  ext_workspace_free(memory);
   return EXT_OK;
 }
 

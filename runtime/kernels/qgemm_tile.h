@@ -25,6 +25,7 @@ typedef struct {
   int64_t a_row;
   const int8_t* b; /* four rows of a panel; the next four follow; vector v at + v b_step */
   int64_t b_step;
+  const int8_t* ends; /* of runs of B, with EXT_TILES: what is left of the last step of K */
   const int8_t* next; /* goes to L2 meanwhile, so many bytes for each four rows */
   int64_t next_step;
   int64_t groups;           /* of four rows of B, in a run of A */

@@ -3,8 +3,8 @@
  * each, or fewer for fewer rows or columns.
  *
  * Rows of A are read by 16, whether the tile has them or not, and each run by 64 bytes: what is
- * packed has room.  The last rows of a panel are copied, and zeros after them, so that it does not
- * matter what is read past the end of a run.
+ * packed has room, and what is read in place lies before other rows.  The last rows of a panel are
+ * copied, and zeros after them, so that it does not matter what is read past the end of a run.
  */
 #ifndef EXT_QGEMM_TILES_H_
 #define EXT_QGEMM_TILES_H_
@@ -54,12 +54,32 @@ EXT_INLINE void qtiles_dots(const int is_signed, const int once, const int high,
   }
 }
 
-/* A run of A.  Of the next columns' B a share is fetched for each step, from *next on. */
+/* Bytes of the copied ends of runs, of two panels. */
+EXT_INLINE int64_t qtile_ends_size(const ext_qgemm* g) {
+  const int64_t past = g->run / K_GROUP % TILE_PAIRS;
+  return past ? 2 * QTILE_STEP * g->taps[0] * g->taps[1] : 0;
+}
+
+/* Makes them of the columns that t->b begins. */
+EXT_INLINE void qtile_copy_ends(const qgemm_tile* t, int wide, int8_t* ends) {
+  const int64_t past = t->groups % TILE_PAIRS * TILE_BYTES, whole = t->groups * TILE_BYTES - past;
+  const int8_t* b = t->b + whole;
+  for (int64_t tap = past ? t->taps[0] * t->taps[1] : 0; tap > 0; tap--) {
+    for (int i = 0; i <= wide; i++, ends += QTILE_STEP) {
+      memcpy(ends, b + i * t->b_step, (size_t)past);
+      memset(ends + past, 0, (size_t)(QTILE_STEP - past));
+    }
+    b += past + whole;
+    if (!wide) ends += QTILE_STEP;
+  }
+}
+
+/* A run of A, whose end in B is at `end`.  Of the next columns' B a share is fetched for each step,
+ * from *next on. */
 EXT_INLINE void qtiles_run(const int is_signed, const int once, const int high, const int wide,
                            tile_file* f, const qgemm_tile* t, const qa* a, const int8_t* b,
-                           const int8_t** next) {
+                           const int8_t* end, const int8_t** next) {
   const int64_t panel = t->b_step, a_row = t->a_row, a_high = t->a_high;
-  const int64_t past = t->groups % TILE_PAIRS;
   const int64_t fetched = t->next_step * TILE_PAIRS;
   for (int64_t g = t->groups / TILE_PAIRS; g > 0; g--) {
     qtiles_dots(is_signed, once, high, wide, f, a, a_row, a_high, b, panel);
@@ -73,27 +93,24 @@ EXT_INLINE void qtiles_run(const int is_signed, const int once, const int high, 
     a += QK_STEP;
     b += QTILE_STEP;
   }
-  if (past == 0) return;
-  _Alignas(EXT_ALIGN) int8_t last[2 * QTILE_STEP] = {0};
-  memcpy(last, b, (size_t)(past * TILE_BYTES));
-  if (wide) memcpy(last + QTILE_STEP, b + panel, (size_t)(past * TILE_BYTES));
-  tile_written();
-  qtiles_dots(is_signed, once, high, wide, f, a, a_row, a_high, last, QTILE_STEP);
+  if (t->groups % TILE_PAIRS)
+    qtiles_dots(is_signed, once, high, wide, f, a, a_row, a_high, end, QTILE_STEP);
 }
 
 /* All runs of A, and sums [rows][width] from the first values on. */
 EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, const qgemm_tile* t,
                            int32_t* sums, int64_t width) {
   tile_file file, *f = &file;
-  const int8_t *b = t->b, *next = t->next;
+  const int8_t *b = t->b, *end = t->ends, *next = t->next;
   const qa* a = t->a;
   tile_written();
   tile_sums_load(high, wide, f, t->columns->start, 0);
   const int once = t->taps[0] * t->taps[1] == 1; /* else neighbouring taps share rows */
-  if (once) qtiles_run(is_signed, 1, high, wide, f, t, a, b, &next);
+  if (once) qtiles_run(is_signed, 1, high, wide, f, t, a, b, end, &next);
   for (int64_t h = once ? 0 : t->taps[0]; h > 0; h--) {
     for (int64_t w = t->taps[1]; w > 0; w--) {
-      qtiles_run(is_signed, 0, high, wide, f, t, a, b, &next);
+      qtiles_run(is_signed, 0, high, wide, f, t, a, b, end, &next);
+      end += 2 * QTILE_STEP;
       a += t->groups * K_GROUP + t->skip[1];
       b += t->groups * TILE_BYTES;
     }

@@ -122,6 +122,15 @@ EXT_INLINE int64_t qtile_lines(int64_t rows, int64_t step) {
   return 0;
 }
 
+/* Nor are ends of runs copied. */
+EXT_INLINE int64_t qtile_ends_size(const ext_qgemm* g) {
+  (void)g;
+  return 0;
+}
+EXT_INLINE void qtile_copy_ends(const qgemm_tile* t, int wide, int8_t* ends) {
+  (void)t, (void)wide, (void)ends;
+}
+
 /* The function for a tile of so many rows, and of all vectors of columns or of one. */
 EXT_INLINE qgemm_tile_function qtile_function(int64_t rows, int all) {
   static const qgemm_tile_function table[2][QR] = {{EXT_QROWS(EXT_QTILE_ENTRY_1, 0, 0)},

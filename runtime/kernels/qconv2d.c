@@ -127,7 +127,7 @@ int EXT_NAME(ext_qconv2d)(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
   const int64_t channels = p->in_c / p->groups, taps = p->kernel_h * p->kernel_w;
 #if defined(EXT_UNTILED)
-  if (taps * channels < TILES_LEAST_TERMS)
+  if (!tiles_pay(p->batch * p->out_h * p->out_w, taps * channels))
     return EXT_UNTILED_NAME(ext_qconv2d)(p, x_dtype, x_zero, x, w, e, y);
 #endif
   qconv_source s = {.p = p, .x = x, .x_zero = x_zero, .channels = channels};

@@ -14,11 +14,14 @@ enum { QR = 32, QN = 32 / VL, QHALF = 16 / VL, QK_STEP = 64, QROWS_STEP = 16 };
 enum { QR = QVR, QN = QVN, QHALF = 1, QK_STEP = K_GROUP, QROWS_STEP = 1 };
 #endif
 
-/* Sums of fewer terms take less time in vectors than on tiles, which read whole steps of K, and
- * store sums before they become results.  (Emerald Rapids, 112 x 112 pixels of 16 channels to 96:
- * 0.18 ms and 0.24; 56 x 56 of 24 to 144: 0.077 and 0.096; 28 x 28 of 32 to 192: 0.028 and 0.029;
- * 14 x 14 of 64 to 384: 0.021 and 0.014.) */
-enum { TILES_LEAST_TERMS = 32 };
+/* Whether m rows of sums of so many terms take less time on tiles than in vectors: tiles read whole
+ * steps of K and of rows, and store sums before they become results.  (Emerald Rapids, vectors and
+ * tiles: 112 x 112 pixels of 16 channels to 96 0.18 and 0.24 ms, 28 x 28 of 32 to 192 0.028 and
+ * 0.029, 14 x 14 of 64 to 384 0.021 and 0.014; 1, 4 and 8 rows of 1280 to 1000 43 and 59, 56 and
+ * 59, 62 and 46 us; 8 of 96 to 576 9 and 11, of 256 to 256 9 and 9.) */
+EXT_INLINE int tiles_pay(int64_t m, int64_t terms) {
+  return terms >= 32 && m > 4 && m * terms >= 2048;
+}
 
 enum {
   QTILE_N = QN * VL, /* columns of a full tile */

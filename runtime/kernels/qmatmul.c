@@ -10,8 +10,7 @@ int EXT_NAME(ext_qmatmul)(const ext_matmul_params* p, ext_dtype a_dtype, int32_t
                           const void* a, const int8_t* b, const ext_requantise* e, void* y) {
   if (p->batch_ndim < 0 || p->batch_ndim > 4) return EXT_ERR_ARGUMENT;
 #if defined(EXT_UNTILED)
-  if (p->k < TILES_LEAST_TERMS)
-    return EXT_UNTILED_NAME(ext_qmatmul)(p, a_dtype, a_zero, a, b, e, y);
+  if (!tiles_pay(p->m, p->k)) return EXT_UNTILED_NAME(ext_qmatmul)(p, a_dtype, a_zero, a, b, e, y);
 #endif
   const qgemm_matrix rows = {a, p->k, p->a_row, p->a_col};
   ext_qgemm g = {

@@ -79,7 +79,7 @@ def import_program(
         outputs,
         source,
         ranges=program.ranges_of(inputs),
-        conditions=(*program.conditions(), *program.divisors(inputs)),
+        conditions=program.demands_on(inputs),
         mutated=frozenset(kept.all),
     )
 

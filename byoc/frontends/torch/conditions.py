@@ -19,13 +19,14 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeGuard
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import ToFloat, TruncToInt
 from torch.utils._sympy.printers import PythonPrinter
 
 from byoc.deploy.conditions import Condition, condition
 from byoc.errors import ModelError
+from byoc.frontends.torch.computed_axes import computed_axes, supposed_least
 from byoc.frontends.torch.nodes import inputs_of
 from byoc.frontends.torch.symbols import MOST_TIMES, share_of
 
@@ -56,14 +57,7 @@ def conditions_of(
     notes = getattr(program, "_guards_code", None) or ()
     shapes = _shapes(program) if notes else {}
     traced = _traced(program) if notes else []
-    ranges = {
-        names.get(str(symbol), str(symbol)): (
-            max(int(bounds.lower), _ANY[0]),
-            int(bounds.upper) if bounds.upper.is_Integer else _ANY[1],
-        )
-        for symbol, bounds in program.range_constraints.items()
-        if bounds.lower.is_Integer
-    }
+    ranges = _ranges(program, names)
     found: dict[str, None] = {}
     for note in notes:
         tree = ast.parse(note.replace("\n", " ").strip(), mode="eval").body
@@ -79,14 +73,39 @@ def conditions_of(
     return (*found, *_roundings(program, names))
 
 
-def _traced(program: torch.export.ExportedProgram) -> list[ShapeGuard]:
-    """What the tracer noted, with the places in the code; nothing of a program from a file."""
+def _ranges(
+    program: torch.export.ExportedProgram, names: Mapping[str, str]
+) -> dict[str, tuple[int, int]]:
+    """What symbols may be, by what users call them. Of a size that no axis is itself, the tracer
+    supposes 2 or more without a note of it."""
+    computed = computed_axes(program)
+    found = {}
+    for symbol, bounds in program.range_constraints.items():
+        if bounds.lower.is_Integer:
+            supposed = supposed_least(symbol, computed) if symbol.is_Symbol else _ANY[0]
+            least = int(bounds.lower) if bounds.lower > _ANY[0] else supposed
+            most = int(bounds.upper) if bounds.upper.is_Integer else _ANY[1]
+            found[names.get(str(symbol), str(symbol))] = (least, most)
+    return found
+
+
+def _environment(program: torch.export.ExportedProgram) -> ShapeEnv | None:
+    """Where the tracer keeps what it knows of sizes; None of a program from a file."""
     for node in program.graph.nodes:
         value = node.meta.get("val")
         for size in value.shape if isinstance(value, torch.Tensor) else ():
             if isinstance(size, torch.SymInt):
-                return list(size.node.shape_env.guards)
-    return []
+                return size.node.shape_env
+    return None
+
+
+def _traced(program: torch.export.ExportedProgram) -> list[ShapeGuard]:
+    """What the tracer noted, with the places in the code, of sizes as they are declared; nothing
+    of a program from a file."""
+    known = _environment(program)
+    return (
+        [guard._replace(expr=known.replace(guard.expr)) for guard in known.guards] if known else []
+    )
 
 
 def _is_of_user(guard: ShapeGuard) -> bool:

@@ -66,17 +66,24 @@ def _divided(program: torch.export.ExportedProgram) -> list[sympy.Symbol]:
 
 
 def in_multiples(text: str, factors: Mapping[str, int]) -> str:
-    """A condition on sizes as one on what they are multiples of."""
-    return ast.unparse(ast.fix_missing_locations(_Factors(factors).visit(ast.parse(text)))).strip()
+    """A condition on sizes as one on what they are multiples of: ``2 * n`` for ``n``."""
+    return _written(text, {name: f"{factor} * {name}" for name, factor in factors.items()})
 
 
-class _Factors(ast.NodeTransformer):
-    def __init__(self, factors: Mapping[str, int]) -> None:
-        self._factors = factors
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """A condition on sizes that have other names."""
+    return _written(text, names) if names else text
+
+
+def _written(text: str, others: Mapping[str, str]) -> str:
+    return ast.unparse(ast.fix_missing_locations(_Others(others).visit(ast.parse(text)))).strip()
+
+
+class _Others(ast.NodeTransformer):
+    def __init__(self, others: Mapping[str, str]) -> None:
+        self._others = others
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """``n`` becomes ``2 * n``."""
-        factor = self._factors.get(node.id)
-        if factor is None:
-            return node
-        return ast.BinOp(ast.Constant(factor), ast.Mult(), node)
+        """What stands for a name."""
+        other = self._others.get(node.id)
+        return node if other is None else ast.parse(other, mode="eval").body

@@ -37,7 +37,7 @@ from byoc.frontends.torch.failures import reason_of, tells_where
 from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.layouts import unnoted_layouts
-from byoc.frontends.torch.multiples import in_multiples, multiples_of
+from byoc.frontends.torch.multiples import in_multiples, multiples_of, renamed
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.noted_guards import (
     require_open,
@@ -147,22 +147,28 @@ class Program:
     def conditions(self) -> tuple[str, ...]:
         """What was ``noted``, with multiples of symbols in place of those that have ``multiples``;
         what holds of all multiples is left out."""
+        return tuple(text for _, text in self._conditions())
+
+    def _conditions(self) -> list[tuple[str, str]]:
+        """The conditions, each as it was ``noted`` and with multiples."""
         factors = {self._name(symbol): n for symbol, n in self.multiples.items()}
         if not factors:
-            return self.noted
-        written = (in_multiples(text, factors) for text in self.noted)
+            return [(text, text) for text in self.noted]
+        written = ((text, in_multiples(text, factors)) for text in self.noted)
         counts = dict.fromkeys(factors, COUNTS)
-        return tuple(t for t in written if "!=" in t or not always_holds(condition(t), counts))
+        return [t for t in written if "!=" in t[1] or not always_holds(condition(t[1]), counts)]
 
     def sizes(self) -> Symbols:
         """PyTorch's symbols as variables, without any so far."""
         settled = SettledSizes(self.conditions(), self.ranges())
         return Symbols(self.symbols, self.multiples, settled)
 
-    def divisors(self, inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
-        """That axes of inputs, as they are named, are multiples of what they must be."""
+    def demands_on(self, inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
+        """The conditions on axes of inputs, as these are named, also that they are multiples."""
         counted = self._counted(inputs)
-        return tuple(f"{axis} % {factor} == 0" for axis, (_, factor) in counted.items())
+        names = {name: axis for axis, (name, _) in counted.items()}
+        divisors = (f"{axis} % {factor} == 0" for axis, (_, factor) in counted.items())
+        return (*(renamed(text, names) for text, _ in self._conditions()), *divisors)
 
     def ranges_of(self, inputs: Sequence[TensorInfo]) -> tuple[SymbolRange, ...]:
         """The ranges, those of symbols that count multiples as ranges of the axes themselves."""

@@ -14,6 +14,7 @@ import sympy
 import torch
 from torch.utils import _pytree as pytree
 
+from byoc.frontends.torch.computed_axes import value_of
 from byoc.frontends.torch.nodes import inputs_of
 
 #: How far results may be apart, as a share of the greatest.
@@ -45,15 +46,28 @@ def not_for_one(
         for size, given in zip(shape, getattr(leaf, "shape", ()), strict=False)
         if isinstance(size, sympy.Symbol)
     }
+    counts = _counts(leaves, shapes)
     found = set()
     for symbol, given in sizes.items():
         known = {s: 1 if name_of(s) == name_of(symbol) else n for s, n in sizes.items()}
+        known |= {s: n for s, n in counts.items() if s not in known}
         if given < 2 or is_refused(known):
             continue
         single = _with_sizes(leaves, shapes, known)
         if single is not None and _differ(single, module, traced, _results(program, known)):
             found.add(symbol)
     return frozenset(found)
+
+
+def _counts(leaves: list[Any], shapes: list[tuple[Any, ...]]) -> dict[str, int]:
+    """What is counted of axes that are computed of it, by its symbol: the ``h`` of ``32 * h``."""
+    found = {}
+    for leaf, shape in zip(leaves, shapes, strict=True):
+        for size, given in zip(shape, getattr(leaf, "shape", ()), strict=False):
+            one = not isinstance(size, int) and len(size.free_symbols) == 1
+            if one and (count := value_of(size, given)) is not None:
+                found[str(*size.free_symbols)] = count
+    return found
 
 
 def _shapes(program: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:

@@ -70,3 +70,28 @@ def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_pa
     for shape in ((5, 6, 16), (5, 7, 5), (5, 20, 2), (5, 3, 1)):
         x = torch.rand(shape)
         torch.testing.assert_close(torch.from_dlpack(compiled(x)), module(x), atol=1e-5, rtol=1e-5)
+
+
+class Chosen(torch.nn.Module):
+    """Rows that are spread over all, by whole numbers and by powers of 2."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = x.shape[1]
+        even = torch.linspace(0, count - 1, 5, dtype=torch.int64)
+        steps = torch.linspace(2, 9, count, dtype=torch.int32)
+        powers = torch.logspace(0, 3, count, base=2, dtype=torch.int64)
+        return x[:, even].exp() + (steps * powers)[-1]
+
+
+@torch.no_grad()
+def test_whole_numbers(tmp_path: Path) -> None:
+    """PyTorch computes these in float64, which TVM does before the region."""
+    path, module = tmp_path / "m.so", Chosen().eval()
+    done = byoc.compile(
+        module, path, example_inputs=(torch.rand(5, 6, 16),), dynamic_shapes=({1: _OPEN[1]},)
+    )
+    assert len(done.report.regions) == 1
+    compiled = byoc.load(path)
+    for rows in (6, 1, 2, 22, 50):
+        x = torch.rand(5, rows, 16)
+        torch.testing.assert_close(torch.from_dlpack(compiled(x)), module(x))

@@ -51,8 +51,12 @@ def _causal(x: torch.Tensor) -> torch.Tensor:
         lambda x: F.pdist(x.mT),
         lambda x: x / torch.as_tensor(x.shape[1], dtype=torch.float32),
         lambda x: torch.cdist(x[..., None], x[:, :2, None] + 1),
+        lambda x: torch.vander(x[0], x.shape[1]) + torch.vander(x[1], x.shape[1], True),
     ],
-    ids=["pairs", "causal", "halves", "labelled", "combinations", "distances", "number", "points"],
+    ids=[
+        *("pairs", "causal", "halves", "labelled", "combinations", "distances", "number", "points"),
+        "powers",
+    ],
 )
 @torch.no_grad()
 def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:

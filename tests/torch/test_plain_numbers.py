@@ -52,10 +52,15 @@ def _attended(x: torch.Tensor) -> torch.Tensor:
         lambda x: x * math.sin(x.shape[1]) + math.hypot(x.shape[0], x.shape[1]),
         lambda x: x * np.sqrt(x.shape[1] // 2) * np.log(x.shape[0]) / np.exp(x.shape[0] / 8),
         _attended,
+        lambda x: x.reshape(x.shape[0], math.gcd(x.shape[1], 4), -1).softmax(1),
+        lambda x: x.repeat_interleave(math.lcm(4, x.shape[1]) // x.shape[1], 1),
+        lambda x: x[:, : divmod(x.shape[1], 3)[0]] * divmod(70, x.shape[0])[1],
+        lambda x: x * math.fmod(x.shape[1], 6) + math.atan2(x.shape[0], math.degrees(x.shape[1])),
+        lambda x: torch.arange(math.comb(x.shape[0], 2)).float() * x.mean(),
     ],
     ids=[
         *("rotated", "compared", "half", "quarters", "resized", "filled", "roots", "logarithms"),
-        *("waves", "numpy", "attended"),
+        *("waves", "numpy", "attended", "divisor", "multiple", "quotient", "rests", "choices"),
     ],
 )
 @torch.no_grad()

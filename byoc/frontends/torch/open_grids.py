@@ -25,9 +25,12 @@ def evenly_spaced(
     start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **named: Any
 ) -> torch.Tensor:
     """From the beginning up to the end, both of them included."""
-    if named.get("out") is not None or not (dtype := _dtype(dtype)).is_floating_point:
+    if named.get("out") is not None:
         return NotImplemented
-    return _grid(start, end, steps, _exact(dtype)).to(dtype)
+    if (dtype := _dtype(dtype)).is_floating_point:
+        return _grid(start, end, steps, _exact(dtype)).to(dtype)
+    made = _whole(start, end, steps)
+    return made if made is NotImplemented else made.to(dtype)
 
 
 def powers(
@@ -40,9 +43,12 @@ def powers(
     **named: Any,
 ) -> torch.Tensor:
     """Those of a base, whose exponents are evenly spaced."""
-    if named.get("out") is not None or not (dtype := _dtype(dtype)).is_floating_point:
+    if named.get("out") is not None:
         return NotImplemented
-    return torch.pow(base, _grid(start, end, steps, _exact(dtype))).to(dtype)
+    if (dtype := _dtype(dtype)).is_floating_point:
+        return torch.pow(base, _grid(start, end, steps, _exact(dtype))).to(dtype)
+    made = _whole(start, end, steps)
+    return made if made is NotImplemented else torch.pow(base, made).to(dtype)
 
 
 def _grid(start: Any, end: Any, steps: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -52,6 +58,21 @@ def _grid(start: Any, end: Any, steps: Any, dtype: torch.dtype) -> torch.Tensor:
     step = (end - start) / torch.sym_max(steps - 1, 1)
     from_start, from_end = start + places * step, end - (steps - 1 - places) * step
     return torch.where(places < (steps + 1) // 2, from_start, from_end)
+
+
+def _whole(start: Any, end: Any, steps: Any) -> Any:
+    """Numbers between two whole ones, which PyTorch computes in float64 before it cuts them off.
+
+    Where they go down, or begin below 0, what is cut off is the machine's: products that are added
+    are rounded once or twice.
+    """
+    start, end = (int(given) if isinstance(given, float) else given for given in (start, end))
+    if not 0 <= start <= end:
+        return NotImplemented
+    places = torch.arange(steps, dtype=torch.float64)
+    step = (end - start) / torch.sym_max(steps - 1, 1)
+    from_start, from_end = start + places * step, end - (steps - 1 - places) * step
+    return torch.where(places < torch.sym_max(steps // 2, 1), from_start, from_end)
 
 
 def frequencies(

@@ -1,4 +1,4 @@
-"""Places in tables whose sides are open sizes: halves of squares, and the one of each label.
+"""Tables whose sides are open sizes: places in halves of squares, the one of each label, powers.
 
 PyTorch takes plain numbers alone for the sides, and makes open sizes those of the example.
 """
@@ -56,6 +56,15 @@ def marks(x: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     return (x.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
 
 
+def powers_of_each(x: torch.Tensor, N: Any = None, increasing: bool = False) -> torch.Tensor:
+    """A row of the first powers of each number; the greatest first, unless they are increasing."""
+    if N is None:
+        return NotImplemented
+    is_first = torch.arange(N) == 0
+    made = torch.where(is_first, torch.ones_like(x).unsqueeze(-1), x.unsqueeze(-1)).cumprod(-1)
+    return made if increasing else made.flip(-1)
+
+
 def number(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
     """A tensor of an open number."""
     return torch.tensor(data, dtype=dtype, device=device)
@@ -66,6 +75,7 @@ PLACES = {
     (torch, "tril_indices"): lower_half,
     (torch, "triu_indices"): upper_half,
     (torch, "as_tensor"): number,
+    (torch, "vander"): powers_of_each,
     (F, "one_hot"): marks,
     (torch._C._nn, "one_hot"): marks,
 }

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -80,7 +82,7 @@ class PlainNumbers:
     def _replaced(self) -> Iterator[None]:
         """Within this context that code has functions which leave sizes open."""
         with ExitStack() as stack:
-            stack.enter_context(replaced(_OF_NUMPY))
+            stack.enter_context(replaced(_OF_NUMPY | _MISSING))
             for names, called in self._askers.values():
                 stack.enter_context(replaced_names(names, {name: _OPEN[name] for name in called}))
             yield
@@ -174,6 +176,37 @@ def _of_tensor(name: str) -> Callable[..., Any]:
     return _floating(getattr(math, name), lambda number: getattr(torch, name)(_as_tensor(number)))
 
 
+def _greatest_divisor(*numbers: Any) -> Any:
+    """By Euclid's algorithm: how many steps it takes is a condition, and what it ends with a size
+    that shapes can have."""
+    found: Any = 0
+    for number in numbers:
+        while number != 0:
+            found, number = number, found % number
+    return found
+
+
+def _least_multiple(*numbers: Any) -> Any:
+    def common(a: Any, b: Any) -> Any:
+        return a // _greatest_divisor(a, b) * b
+
+    return reduce(common, numbers)
+
+
+def _rest(above: Any, below: Any) -> Any:
+    """Of whole numbers, neither of which is below 0 where it is a size, a whole number."""
+    are_whole = all(isinstance(number, int | torch.SymInt) for number in (above, below))
+    if are_whole and (isinstance(above, torch.SymInt) or above >= 0):
+        return torch.sym_float(above % abs(below))
+    return torch.fmod(*map(_as_tensor, (above, below)))
+
+
+def _choices(number: Any, chosen: Any) -> Any:
+    """In how many ways as many are chosen; a plain number of these."""
+    chosen = builtins.int(chosen)
+    return reduce(operator.mul, (number - n for n in range(chosen)), 1) // math.factorial(chosen)
+
+
 #: Functions that round, of which Python has some ask for no plain number.
 _ROUNDING = frozenset(("int", "round", "floor", "ceil", "trunc"))
 
@@ -196,8 +229,20 @@ _MATH = {
     "pow": _floating(math.pow, lambda a, b: torch.sym_float(a) ** torch.sym_float(b)),
     "hypot": _floating(math.hypot, lambda *sides: torch.sym_sqrt(sum(n * n for n in sides))),
     "isqrt": _floating(math.isqrt, lambda number: builtins.int(torch.sym_sqrt(number))),
+    "gcd": _floating(math.gcd, _greatest_divisor),
+    "lcm": _floating(math.lcm, _least_multiple),
+    "comb": _floating(math.comb, _choices),
+    "fmod": _floating(math.fmod, _rest),
+    "atan2": _floating(math.atan2, lambda y, x: torch.atan2(_as_tensor(y), _as_tensor(x))),
+    "degrees": _floating(math.degrees, lambda angle: torch.sym_float(angle) * (180 / math.pi)),
+    "radians": _floating(math.radians, lambda angle: torch.sym_float(angle) * (math.pi / 180)),
     **{name: _of_tensor(name) for name in _OF_TENSORS},
 }
+
+#: Those that NumPy has no method for.
+_OF_MATH_ALONE = frozenset(
+    ("pow", "hypot", "isqrt", "erf", "lgamma", "gcd", "lcm", "comb", "fmod", "atan2")
+)
 
 _FLOATING = frozenset(_MATH.keys() - _ROUNDING)
 
@@ -210,7 +255,13 @@ def _method(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 _OF_NUMPY = {
     (kind, {"atan": "arctan"}.get(name, name)): _method(_MATH[name])
     for kind in (torch.SymInt, torch.SymFloat)
-    for name in _FLOATING - {"pow", "hypot", "isqrt", "erf", "lgamma"}
+    for name in _FLOATING - _OF_MATH_ALONE
+}
+
+#: Methods that sizes do not have.
+_MISSING = {
+    (torch.SymInt, "__divmod__"): lambda above, below: (above // below, above % below),
+    (torch.SymInt, "__rdivmod__"): lambda below, above: (above // below, above % below),
 }
 
 #: By what PyTorch's sizes are asked for plain numbers, and what code calls then.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from byoc.arguments import as_path
-from byoc.errors import ImportFailure, ModelError
+from byoc.errors import AxesNote, ImportFailure, ModelError
 from byoc.frontends.imported import Imported
 from byoc.frontends.reference import Judge, Reference
 from byoc.stages import Stages
@@ -42,6 +44,7 @@ def given_program(
 ) -> Program:
     """The program of a model that ``is_of_torch``. Raises ``ModelError``."""
     try:
+        from byoc.frontends.torch.fixed_axes import FixedAxes
         from byoc.frontends.torch.program import Program, exported, read
     except ImportError as error:
         raise ModelError(f"a .pt2 file needs PyTorch (pip install torch): {error}") from error
@@ -51,7 +54,12 @@ def given_program(
         if example_inputs is not None or dynamic_shapes is not None:
             raise ModelError("a .pt2 file has its own example inputs and shapes")
         return read(as_path(model, "the model", ModelError))
-    return exported(model, example_inputs, dynamic_shapes)
+    axes = FixedAxes()
+    with axes.noted():
+        program = exported(model, example_inputs, dynamic_shapes)
+    if program.module is None:
+        return program
+    return replace(program, fixed=axes.note(program.module, program.exported, dynamic_shapes))
 
 
 def import_program(
@@ -69,6 +77,8 @@ def import_program(
     from byoc.frontends.torch.signature import signature
 
     stages = stages or Stages(None)
+    if program.fixed:
+        warnings.warn(program.fixed, AxesNote, stacklevel=3)
     with stages("import into TVM", ImportFailure):
         module, kept = import_traced(program, states)
     source = () if program.file is None else hash_files([program.file])
@@ -78,6 +88,7 @@ def import_program(
         inputs,
         outputs,
         source,
+        program.fixed,
         ranges=program.ranges_of(inputs),
         conditions=program.demands_on(inputs),
         mutated=frozenset(kept.all),

@@ -70,7 +70,8 @@ class Program:
     """An exported program, the module that it was made of where that is known, and its file.
 
     ``symbols`` are the user's names of PyTorch's symbols, ``plural`` those that may not be 1.
-    ``derives``: the module computes derivatives. ``noted`` are the conditions that sizes must meet
+    ``derives``: the module computes derivatives. ``fixed`` says which axes, left to the tracer, are
+    so. ``noted`` are the conditions that sizes must meet
     for the code to be what was traced. Raises ``ModelError`` for one that cannot be looked at.
     """
 
@@ -80,6 +81,7 @@ class Program:
     symbols: Mapping[str, str] = field(default_factory=dict)
     plural: frozenset[str] = frozenset()
     derives: bool = False
+    fixed: str = ""
     noted: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._export.verifier import Verifier
 
 from byoc.frontends.torch.open_grids import GRIDS
 from byoc.frontends.torch.open_places import PLACES
@@ -23,7 +24,8 @@ _FUNCTIONS = {**GRIDS, **PLACES, **SOUNDS}
 def functions_of_any_size(*modules: torch.nn.Module) -> AbstractContextManager[None]:
     """Within this context such functions leave sizes open; under the names that the code of
     modules has for them, too."""
-    others = {place: _either(getattr(*place), made) for place, made in _FUNCTIONS.items()}
+    others: dict[tuple[Any, str], Any] = {(Verifier, "allowed_op_types"): _allowed_types}
+    others |= {place: _either(getattr(*place), made) for place, made in _FUNCTIONS.items()}
     for place, other in _OTHERS.items():
         others[place] = other(getattr(*place))
     known = {id(getattr(*place)): other for place, other in others.items()}
@@ -77,6 +79,26 @@ def _distances(usual: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     return cdist
 
+
+class _OfSizes(type):
+    """Of a class whose objects are PyTorch's functions of open numbers: ``torch._sym_sin``."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        name = getattr(value, "__name__", "")
+        return name.startswith("_sym_") and getattr(torch, name, None) is value
+
+
+class _OfSize(metaclass=_OfSizes):
+    pass
+
+
+def _allowed_types(verifier: Verifier) -> tuple[type, ...]:
+    """What programs may call: of such functions, which the tracer of ``torch.compile`` writes,
+    PyTorch's programs have the root alone."""
+    return (*_ALLOWED(verifier), _OfSize)
+
+
+_ALLOWED = Verifier.allowed_op_types
 
 #: Points that PyTorch takes for few, and numbers of each for which differences are fast enough.
 _FEW, _NARROW = 25, 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any
 
@@ -13,7 +14,7 @@ from tvm import relax, tirx
 
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.torch.symbols import Symbols
-from byoc.ir.dataflow import constant
+from byoc.ir.dataflow import constant, dtype_of
 from codegen_cc.dim import at_most
 from codegen_cc.region.relax_dims import relax_dims
 
@@ -93,15 +94,23 @@ _TRUTHS = {
     sympy.Unequality: op.not_equal,
 }
 
+_LOG_2 = np.array(math.log(2))
+
+#: Those that Relax has by the same names.
+_CURVES = (
+    *("sqrt", "exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
+    *("asin", "acos", "atan", "asinh"),
+)
+
 #: PyTorch's functions of numbers that are no whole ones.
 _FLOATS = {
     functions.ToFloat: lambda x: x,
     functions.FloatTrueDiv: op.divide,
     functions.IntTrueDiv: op.divide,
     functions.FloatPow: op.power,
-    functions.OpaqueUnaryFn_sqrt: op.sqrt,
-    functions.OpaqueUnaryFn_exp: op.exp,
-    functions.OpaqueUnaryFn_log: op.log,
+    **{getattr(functions, f"OpaqueUnaryFn_{name}"): getattr(op, name) for name in _CURVES},
+    functions.OpaqueUnaryFn_log2: lambda x: op.divide(op.log(x), constant(_LOG_2, dtype_of(x))),
+    sympy.Abs: op.abs,
     sympy.Add: op.add,
     sympy.Mul: op.multiply,
     **dict.fromkeys((sympy.Max, functions.Max), op.maximum),

@@ -34,7 +34,7 @@ from codegen_cc.operators.block_weight import (
     rounds_data,
     unfit_block_weight,
 )
-from codegen_cc.operators.dtype_rules import c_dtype
+from codegen_cc.operators.dtype_rules import c_dtype, only
 from codegen_cc.operators.epilogue import PRODUCT_EPILOGUE, epilogue_struct, joined_role
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, PanelFormat
@@ -58,6 +58,9 @@ from codegen_cc.region.graph import RegionNode, Value
 
 MAX_BATCH_AXES = 4
 
+#: Integers that are multiplied as they are.
+WHOLE = ("int32", "int64")
+
 
 def supports(node: Node) -> str | None:
     """None if the kernels can compute the product, else the reason."""
@@ -78,6 +81,8 @@ def supports(node: Node) -> str | None:
         return reason
     if not has_block_weight(node) and (reason := _unequal(lhs.shape[-1], rhs.shape[-2])):
         return reason
+    if _is_whole(node) and (node.epilogue or node.operand("factor") is not None):
+        return f"steps behind a product of {node.dtype}; need them as operators"
     return all_constant(node) or unfit_integers(node, lhs.shape[-1])
 
 
@@ -111,6 +116,9 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     if is_quantised(node.node):
         lower_integers(node, builder)
         return
+    if _is_whole(node.node):
+        lower_whole(node, builder)
+        return
     if in_bfloat16(node.node):
         lower_bfloat16(node, builder)
         return
@@ -139,6 +147,14 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
     placed.call(node, builder, "ext_qmatmul", arguments)
 
 
+def lower_whole(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_matmul_integers``."""
+    placed = place_matmul(node, builder)
+    lhs, rhs, y = placed.inputs["lhs"], placed.inputs["rhs"], placed.output
+    arguments = [c_dtype(y.dtype), placed.params, lhs, rhs, y]
+    placed.call(node, builder, "ext_matmul_integers", arguments)
+
+
 def lower_bfloat16(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_matmul_bf16``."""
     placed = place_matmul(node, builder, _panels(node, builder, BFLOAT16_PANELS))
@@ -158,8 +174,15 @@ def lower_block_weight(node: RegionNode, builder: PlanBuilder) -> None:
     placed.call(node, builder, "ext_matmul_block", arguments)
 
 
+def _is_whole(node: Node) -> bool:
+    """Whether it is a product of wide integers, which stand for nothing but themselves."""
+    return node.dtype in WHOLE and not is_quantised(node)
+
+
 def dtypes(node: Node) -> str | None:
     """Of products of floats, of integers, or of both."""
+    if _is_whole(node):
+        return only(node, (node.dtype,))
     return block_weight_dtypes(node) if has_block_weight(node) else product_dtypes(node)
 
 
@@ -170,6 +193,8 @@ def algorithm(node: Node) -> str:
         return f"matmul, {bits}-bit weight" + (", int8 data" if rounds_data(node) else "")
     if node.compute:
         return f"matmul, {short_name(node)}"
+    if _is_whole(node):
+        return f"matmul, {node.dtype}"
     return "matmul, int8" if is_quantised(node) else "matmul"
 
 
@@ -182,6 +207,8 @@ def computes(node: Node) -> str | None:
         if rounds_data(node):
             return None
         return "a weight of 4 or 8 bits; its products are float32, or int8 by int8-data"
+    if _is_whole(node):
+        return f"a product of {node.dtype}; need float32"
     if reason := no_gain(node):
         return reason
     return None if node.operand("rhs").constant else "rhs is computed; need a constant for bfloat16"
@@ -381,6 +408,8 @@ def _samples() -> Iterator[Sample]:
     operands = {"lhs": ((32, 64), "uint8"), "rhs": ((64, 48), "constant int8")}
     operands |= sample_scales("x") | {"w_scale": ((48,), "constant float32")}
     yield Sample("int8", sample_node("matmul", operands, (32, 48)))
+    numbers = {"lhs": ((32, 64), "int64"), "rhs": ((64, 48), "int64")}
+    yield Sample("int64", sample_node("matmul", numbers, (32, 48), "int64"))
     operands = {"lhs": ((32, 64), REAL), "rhs": ((2, 32, 48), "constant uint4")}
     operands |= {role: ((2, 1, 48), "constant float32") for role in BLOCK_SCALES}
     yield Sample("weight of 4 bits in blocks", sample_node("matmul", operands, (32, 48)))
@@ -390,8 +419,8 @@ MATMUL = Operator(
     "matmul",
     roles=("lhs", "rhs", *SCALES, "w_zero_point"),
     optional=(*SCALES, "w_zero_point"),
-    about="batch axes broadcast; of 8-bit integers, or with a weight of 4 or 8 bits, where it has"
-    " their scales",
+    about="batch axes broadcast; of int32 or int64, or, with their scales, of 8-bit integers or"
+    " with a weight of 4 or 8 bits",
     macs=_macs,
     layout=Layout.FREE,
     epilogue=PRODUCT_EPILOGUE,

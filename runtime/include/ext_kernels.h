@@ -403,10 +403,6 @@ typedef enum {
 /* y[o][i] = reduce over r of x[o][r][i]; x is dense [outer, reduce, inner]. */
 int ext_reduce(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
                float* y);
-/* The same of integers, EXT_INT32 or EXT_INT64: no mean; sums and products wrap around, and of
- * nothing the greatest element is the least integer, the least one the greatest. */
-int ext_reduce_integers(ext_dtype dtype, ext_reduce_kind kind, int64_t outer, int64_t reduce,
-                        int64_t inner, const void* x, void* y);
 
 /* y[o][i] = the first r at which x[o][r][i] is greatest, or least; the first NaN where there is
  * one.  x is dense [outer, reduce, inner]; reduce > 0. */
@@ -424,9 +420,6 @@ typedef struct {
   ext_dtype index_dtype; /* EXT_INT32 or EXT_INT64 */
 } ext_topk_params;
 int ext_topk(const ext_topk_params* p, const float* x, float* values, void* indices);
-/* The same of integers: EXT_INT32 or EXT_INT64. */
-int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, void* values,
-                      void* indices);
 
 #ifdef __cplusplus
 }
@@ -443,6 +436,7 @@ int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, 
 
 /* These have the blocks above as parameters. */
 #include "ext_bfloat16.h"
+#include "ext_integers.h"
 #include "ext_quantised.h"
 #include "ext_recurrent.h"
 #include "ext_volumes.h"

@@ -133,3 +133,22 @@ def test_scatters_of_extremes(tmp_path: Path, dtype: str, reduction: str) -> Non
     places = np.random.default_rng(3).integers(0, 6, (30, 40))
     b = np.random.default_rng(4).integers(-30, 30, (30, 40)).astype(dtype)
     check(model, tmp_path, a=whole(dtype), places=places, b=b)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_products(tmp_path: Path, dtype: str) -> None:
+    """Of rows that mark a place, by a table; of turned rows, with what follows; and in batches."""
+    table = np.random.default_rng(2).integers(-9, 9, (40, 7)).astype(dtype)
+    nodes = [
+        helper.make_node("Mul", ["a", "a"], ["squares"]),
+        helper.make_node("MatMul", ["squares", "table"], ["products"]),
+        helper.make_node("Transpose", ["products"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["products", "turned"], ["each"]),
+        helper.make_node("Add", ["each", "each"], ["twice"]),
+        helper.make_node("Einsum", ["twice", "b"], ["sums"], equation="ij,hjk->hik"),
+        helper.make_node("Add", ["sums", "each"], ["y"]),
+    ]
+    model = network(dtype, *nodes, a=("n", 40), b=(3, "n", "n"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    b = np.random.default_rng(3).integers(-9, 9, (3, 6, 6)).astype(dtype)
+    check(model, tmp_path, a=whole(dtype), b=b)

@@ -14,7 +14,8 @@ from codegen_cc.operator import known_operators
 #: The dtype that libraries are asked about.
 SURVEYED = "float32"
 
-#: By operator and variant: None where it is supported, else the reason.
+#: By operator and variant: None where it is supported, else the reason. No variant where a table
+#: has a kernel, and the operator no samples.
 Answers = dict[str, dict[str, str | None]]
 
 
@@ -66,9 +67,10 @@ def _threads(found: KernelLibrary) -> str:
 
 def _answers(found: KernelLibrary) -> Answers:
     answers: Answers = {}
+    listed = {kernel.op for kernel in getattr(found, "kernels", ())}
     for name, operator in known_operators().items():
         typed = [sample.of(SURVEYED) for sample in operator.samples()]
-        if typed:  # operators of users may have none
+        if typed or name in listed:  # operators of users may have no samples
             answers[name] = {sample.variant: found.supports(sample.node) for sample in typed}
     return answers
 
@@ -88,6 +90,8 @@ def linkage(found: KernelLibrary) -> str:
 
 def support_text(variants: dict[str, str | None]) -> str:
     """``yes``, ``-``, or what of an operator a library supports and what not."""
+    if not variants:
+        return "has a kernel; no samples to ask about"
     able = [variant for variant, reason in variants.items() if reason is None]
     unable = [variant for variant, reason in variants.items() if reason is not None]
     if not unable:

@@ -11,6 +11,7 @@ import pytest
 import byoc
 from byoc import libraries_page
 from byoc.cli import main
+from byoc.library import Kernel, Library, Link, Operator
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries import cblas, registry
 from codegen_cc.libraries.survey import support_text, survey
@@ -84,6 +85,23 @@ def test_files_can_be_named(capsys) -> None:
     assert (found["version"], found["origin"]) == ("1.0", path)
     assert found["operators"]["matmul"][""] is None
     assert found["operators"]["matmul"]["gelu"] == "epilogue 'gelu'; my_gemm has 'bias relu'"
+
+
+@pytest.mark.usefixtures("forget_operators")
+def test_operators_of_users_need_no_samples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = Operator("pairs", roles=("input",))
+    kernels = [Kernel("pairs", "own_pairs", ("input", "output"))]
+    link = Link()
+    own = Library("own", version="1", abi=1, link=link, operators=[pairs], kernels=kernels)
+    monkeypatch.setitem(registry._loaded, "own", own)
+    found = listed(capsys, "own")
+    assert found["own"]["operators"]["pairs"] == {}
+    assert "pairs" not in found["builtin"]["operators"]
+    assert main(["libraries", "own"]) == 0
+    (line,) = (text for text in capsys.readouterr().out.splitlines() if text.startswith("pairs "))
+    assert line.endswith("has a kernel; no samples to ask about")
 
 
 def test_a_file_that_is_named_must_be_there(capsys) -> None:

@@ -154,8 +154,11 @@ static void plane(axis rows, axis run, const float* x, float* y) {
     if (is_repeated(rows, run) && transpose_few##name(rows.size, run.size, x, 0, y, run.size)) \
       return;                                                                                  \
     for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {                        \
+      const type first = *x;                                                                   \
       if (run.x == 1 && run.y == 1)                                                            \
         memcpy(y, x, (size_t)run.size * sizeof *y);                                            \
+      else if (run.x == 0 && run.y == 1)                                                       \
+        for (int64_t j = 0; j < run.size; j++) y[j] = first;                                   \
       else                                                                                     \
         for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x];                    \
     }                                                                                          \

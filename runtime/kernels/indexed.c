@@ -86,32 +86,57 @@ static void put_run(const indexed_job* job, char* y, const char* x) {
     COMBINE(uint64_t);
 }
 
-/* Gathers n elements of 4 bytes by one index each; item `item` is the first, at x + own, and those
- * behind it `step` further each. */
-#define GATHER_WORDS(name, type)                                                                \
-  static int name(const indexed_job* job, int64_t item, int64_t n, int64_t own, int64_t step) { \
-    const int64_t extent = job->p->extents[0], along = job->p->steps[0];                        \
-    const type* indices = (const type*)job->indices + item;                                     \
-    const char* x = job->x;                                                                     \
-    char* y = job->y + item * 4;                                                                \
-    for (int64_t i = 0; i < n; i++) {                                                           \
-      int64_t index = indices[i];                                                               \
-      if (index < 0) index += extent;                                                           \
-      if (index < 0 || index >= extent) return EXT_ERR_INDEX;                                   \
-      memcpy(y + i * 4, x + (own + i * step + index * along) * 4, 4);                           \
-    }                                                                                           \
-    return EXT_OK;                                                                              \
+/* Gathers n runs of `bytes`, a constant, by one index each; item `item` is the first, at x + own,
+ * and those behind it `step` further each. */
+EXT_INLINE int gather_each(const int64_t bytes, const int wide, const indexed_job* job,
+                           int64_t item, int64_t n, int64_t own, int64_t step) {
+  const int64_t extent = job->p->extents[0];
+  const int64_t along = job->p->steps[0] * job->size;
+  const int64_t* far = (const int64_t*)job->indices + (wide ? item : 0);
+  const int32_t* near = (const int32_t*)job->indices + (wide ? 0 : item);
+  const char* x = job->x + own * job->size;
+  char* y = job->y + item * bytes;
+  for (int64_t i = 0; i < n; i++, x += step * job->size, y += bytes) {
+    int64_t index = wide ? far[i] : near[i];
+    if (index < 0) index += extent;
+    if (index < 0 || index >= extent) return EXT_ERR_INDEX;
+    memcpy(y, x + index * along, (size_t)bytes);
   }
-GATHER_WORDS(gather_words_32, int32_t)
-GATHER_WORDS(gather_words_64, int64_t)
+  return EXT_OK;
+}
+
+#define GATHER_RUNS(bytes, wide)                                                                   \
+  static int gather_##bytes##_##wide(const indexed_job* job, int64_t item, int64_t n, int64_t own, \
+                                     int64_t step) {                                               \
+    return gather_each(bytes, wide, job, item, n, own, step);                                      \
+  }
+#define GATHER_BYTES(bytes) GATHER_RUNS(bytes, 0) GATHER_RUNS(bytes, 1)
+GATHER_BYTES(1)
+GATHER_BYTES(2)
+GATHER_BYTES(4)
+GATHER_BYTES(8)
+
+typedef int (*gather_row)(const indexed_job* job, int64_t item, int64_t n, int64_t own,
+                          int64_t step);
+
+/* What gathers runs of so many bytes by one index each; NULL for other runs. */
+static gather_row gather_of(const indexed_job* job) {
+  const int wide = job->p->index_dtype == EXT_INT64;
+  switch (job->bytes) {
+    case 1: return wide ? gather_1_1 : gather_1_0;
+    case 2: return wide ? gather_2_1 : gather_2_0;
+    case 4: return wide ? gather_4_1 : gather_4_0;
+    case 8: return wide ? gather_8_1 : gather_8_0;
+    default: return NULL;
+  }
+}
 
 /* n items from `item` on, a row of their axes: the first adds `own` to what its indices say, and
  * each behind it `step` more. */
 EXT_INLINE int run_row(const int gathers, const indexed_job* job, int64_t item, int64_t n,
                        int64_t own, int64_t step) {
-  if (gathers && job->p->coordinates == 1 && job->bytes == 4)
-    return (job->p->index_dtype == EXT_INT64 ? gather_words_64 : gather_words_32)(job, item, n, own,
-                                                                                  step);
+  const gather_row short_runs = gathers && job->p->coordinates == 1 ? gather_of(job) : NULL;
+  if (short_runs) return short_runs(job, item, n, own, step);
   for (int64_t end = item + n; item < end; item++, own += step) {
     const int64_t at = points_at(job, item, own);
     if (at < 0) return EXT_ERR_INDEX;

@@ -45,6 +45,8 @@ RUNS: list[tuple[Shape, Shape, int, int]] = [
     ((4, 3), (0,), 0, 1),
     ((4, 0), (2,), 0, 1),
     ((70, 90), (640,), 0, 1),
+    # Runs that have as many bytes as an element of another dtype.
+    *(((9, run), (5,), 0, 1) for run in (2, 4, 8)),
 ]
 
 

@@ -9,6 +9,7 @@ import torch
 from byoc.errors import ImportFailure, ModelError
 from byoc.frontends.torch.buffers import tensor_of_two_names
 from byoc.frontends.torch.called import attention_of_any_length
+from byoc.frontends.torch.composites import composites_in_less_time
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.masked_copies import chosen_in_place
 from byoc.frontends.torch.open_functions import functions_of_any_size
@@ -21,7 +22,13 @@ from codegen_cc.errors import one_line
 def taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """A program of the operators that are converted. Raises ``ImportFailure``, ``ModelError``."""
     try:
-        with whole_layers(), attention_of_any_length(), short_sizes(), functions_of_any_size():
+        with (
+            whole_layers(),
+            attention_of_any_length(),
+            short_sizes(),
+            functions_of_any_size(),
+            composites_in_less_time(),
+        ):
             take_apart = partial(given.run_decompositions, decompositions())
             return chosen_in_place(with_copies(given, take_apart))
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import shutil
@@ -79,6 +80,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     every.only = config.getoption("--case")
+    # By default Python looks for circles after 700 new objects, and among all million objects of
+    # TVM, PyTorch and the tests after some ten thousand: a tenth of the time of PyTorch's tests.
+    gc.set_threshold(10_000, 10, 10)
 
 
 #: Files of tests of the same networks, which one process compiles once (``compiled_case``).

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,7 +34,8 @@ KNOW_ONNX = ("byoc.frontends.onnx", "byoc.zoo")
 #: Imports each package in a process that has imported nothing of ours, and prints what failed.
 FIRST = """
 import importlib, os, sys, traceback
-import tvm  # and with it what is ours and registered with it, which is forgotten again
+import onnx.reference, sympy, tvm.relax.frontend.onnx  # once for all, as they take a second
+# With TVM comes what is ours and registered with it, which is forgotten again.
 for name in [n for n in sys.modules if n.partition(".")[0] in ("byoc", "codegen_cc")]:
     del sys.modules[name]
 for name in sys.argv[1:]:
@@ -61,8 +63,13 @@ def packages(known: Mapping[str, Path]) -> list[str]:
     return sorted(name for name, file in known.items() if file.name == "__init__.py")
 
 
-def imported(file: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imported(file: Path) -> tuple[tuple[str, int], ...]:
     """Everything that a file imports, by full name; what is imported from a module as its part."""
+    return tuple(_imported(file))
+
+
+def _imported(file: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)

@@ -52,6 +52,12 @@ def imported(name: str) -> tvm.IRModule:
     return import_onnx(prepare(NETWORKS[name][0]()))
 
 
+@cache
+def whole(name: str) -> Report:
+    """Of a partition that leaves nothing to TVM."""
+    return partition_with_report(imported(name))[1]
+
+
 def check(report: Report) -> None:
     """Every operator that is left has a reason with a value, and says what it is about."""
     assert report.left
@@ -62,7 +68,7 @@ def check(report: Report) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_skipped_operators(name: str) -> None:
-    full = partition_with_report(imported(name))[1]
+    full = whole(name)
     assert full.left == ()
     skipped = NETWORKS[name][1]
     report = partition_with_report(imported(name), skip_ops=[skipped])[1]
@@ -74,7 +80,7 @@ def test_skipped_operators(name: str) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_only_contractions(name: str) -> None:
-    full = partition_with_report(imported(name))[1]
+    full = whole(name)
     report = partition_with_report(imported(name), only=["conv2d", "matmul"])[1]
     check(report)
     assert report.operators == full.operators

@@ -11,11 +11,15 @@ says what the results are.
 
 from __future__ import annotations
 
+import os
+import pickle
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from sys import version_info
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,8 @@ from onnx.backend.test.runner import Runner
 
 from models.carried import reseeded
 from tests.reference import assert_agrees, onnxruntime_outputs
+
+ROOT = Path(__file__).parents[2]
 
 #: Kinds of tests in the order of the table.
 KINDS = ("node", "node-constant", "simple", "pytorch-converted", "pytorch-operator", "light")
@@ -91,12 +97,28 @@ def all_cases() -> tuple[Case, ...]:
         _case(kind, test)
         for kind in KINDS
         if kind not in ("node-constant", "light")
-        for test in loader.load_model_tests(kind=kind)
+        for test in (_node_tests() if kind == "node" else loader.load_model_tests(kind=kind))
     ]
-    nodes = loader.load_model_tests(kind="node")
+    nodes = _node_tests()
     found += [_constant_case(test) for test in nodes if _several(test)]
     found += [_light_case(test) for test in loader.load_model_tests(kind="real")]
     return tuple(sorted(found, key=lambda case: (KINDS.index(case.kind), case.name)))
+
+
+@cache
+def _node_tests() -> list[TestCase]:
+    """Those of single operators. ONNX computes what they expect for ten seconds, and here one
+    process does so for all that come later."""
+    name = f"onnx-{version('onnx')}-numpy-{version('numpy')}-python-{version_info[1]}.pickle"
+    file = ROOT / "build" / "conformance" / name
+    if file.is_file():
+        return pickle.loads(file.read_bytes())
+    tests = loader.load_model_tests(kind="node")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    own = file.with_suffix(f".{os.getpid()}")
+    own.write_bytes(pickle.dumps(tests, pickle.HIGHEST_PROTOCOL))
+    own.replace(file)  # at once, as others may read it
+    return tests
 
 
 @cache

@@ -18,7 +18,7 @@ from tvm.relax.expr import _update_type
 
 from byoc.ir.dense import dense
 from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
-from byoc.ir.walk import operands_of
+from byoc.ir.walk import is_plain, operands_of, substitute, variables
 from codegen_cc.dim import Dim, is_static
 from codegen_cc.dtypes import KERNEL_FLOATS, KERNEL_HALVES
 from codegen_cc.region.relax_dims import dim_text, known_dims
@@ -114,44 +114,6 @@ def touches_empty(call: relax.Call) -> bool:
     return any(0 in (shape_of(expr) or ()) for expr in (call, *operands_of(call)))
 
 
-def variables(expr: Expr) -> list[Var]:
-    """The variables that an expression reads, one entry per use."""
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.Call):
-        found = [expr.op] if isinstance(expr.op, relax.Var) else []
-        for argument in expr.args:
-            found += variables(argument)
-        return found
-    if isinstance(expr, relax.Tuple):
-        return [var for item in expr.fields for var in variables(item)]
-    if isinstance(expr, relax.TupleGetItem):
-        return variables(expr.tuple_value)
-    if isinstance(expr, relax.Function | relax.SeqExpr | relax.If):
-        return list(relax.analysis.free_vars(expr))
-    return []
-
-
-def is_plain(expr: Expr) -> bool:
-    """Whether ``substitute`` can rewrite the expression (no nested function or branch)."""
-    return not isinstance(expr, relax.Function | relax.SeqExpr | relax.If)
-
-
-def substitute(expr: Expr, mapping: dict[Expr, Expr]) -> Expr:
-    """Replace variables and constants of a plain expression; types stay as they are."""
-    if isinstance(expr, relax.Var | Constant):
-        return mapping.get(expr, expr)
-    if isinstance(expr, relax.Call):
-        op = mapping.get(expr.op, expr.op) if isinstance(expr.op, relax.Var) else expr.op
-        arguments = [substitute(argument, mapping) for argument in expr.args]
-        return relax.Call(op, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([substitute(item, mapping) for item in expr.fields])
-    if isinstance(expr, relax.TupleGetItem):
-        return relax.TupleGetItem(substitute(expr.tuple_value, mapping), expr.index)
-    return expr
-
-
 class Block:
     """Bindings of one dataflow block, open for rewriting.
 
@@ -174,8 +136,12 @@ class Block:
         self.mod = mod
         self.skip_empty = skip_empty
         self.values: dict[Var, Expr] = {}
+        self._names: dict[Var, str | None] = {}  # of operators that are called
         self._casts: dict[Var, relax.MatchCast] = {}
         self._order: list[Var] = []
+        #: What ``ordered`` found, until something changes, and where ``remove_unused`` left it.
+        self._found: list[Var] | None = None
+        self._swept: list[Var] | None = None
         self._before: dict[Var, list[Var]] = {}
         self._behind: dict[Var, list[Var]] = {}
         self._moved: set[Var] = set()
@@ -200,7 +166,8 @@ class Block:
 
     def ordered(self) -> list[Var]:
         """All bound variables, definitions before uses."""
-
+        if self._found is not None:
+            return self._found
         found: list[Var] = []
 
         def expand(var: Var) -> None:
@@ -215,6 +182,7 @@ class Block:
                 expand(base)
             elif base in self.values:
                 found.append(base)
+        self._found = found
         return found
 
     def calls(self, *names: str) -> Iterator[tuple[Var, relax.Call]]:
@@ -224,16 +192,16 @@ class Block:
         so are casts, which check a value and define symbols.
         """
         for var in self.ordered():
-            value = None if var in self._casts else self.values.get(var)
-            if not isinstance(value, relax.Call) or (names and op_name(value) not in names):
+            if names and self._names.get(var) not in names:
                 continue
-            if not (self.skip_empty and touches_empty(value)):
+            value = None if var in self._casts else self.values.get(var)
+            if isinstance(value, relax.Call) and not (self.skip_empty and touches_empty(value)):
                 yield var, value
 
     def call(self, expr: Expr, *names: str) -> relax.Call | None:
         """The call to one of these operators that a variable is bound to; None for others."""
         value = self.values.get(expr) if isinstance(expr, relax.Var) else None
-        return value if value is not None and op_name(value) in names else None
+        return value if value is not None and self._names[expr] in names else None
 
     def users(self, var: Var) -> list[Var]:
         """Bindings that read a variable, one entry per use."""
@@ -274,6 +242,7 @@ class Block:
 
     def move_behind(self, var: Var, anchor: Var) -> None:
         """Bind a variable just behind ``anchor``; nothing up to there may read it."""
+        self._found = None
         self._moved.add(var)
         self._behind.setdefault(anchor, []).append(var)
 
@@ -305,10 +274,13 @@ class Block:
 
     def remove_unused(self) -> None:
         """Drop bindings that nothing reads."""
+        if self._found is not None and self._found is self._swept:
+            return
         for var in reversed(self.ordered()):
             if not self.users(var) and not self.is_fixed(var):
                 self._bequeath(var)
                 self._unbind(var)
+        self._swept = self.ordered()
 
     def finish(self) -> relax.DataflowBlock:
         """Put the block together, without bindings that nothing reads."""
@@ -326,7 +298,9 @@ class Block:
         return relax.DataflowBlock(bindings)
 
     def _bind(self, var: Var, expr: Expr) -> None:
+        self._found = None
         self.values[var] = expr
+        self._names[var] = op_name(expr)
         read = variables(expr)
         for used in read:
             self._users.setdefault(used, []).append(var)
@@ -359,6 +333,7 @@ class Block:
             self._heirs.setdefault(read, heir)
 
     def _unbind(self, var: Var) -> None:
+        self._found = None
         for used in variables(self.values.pop(var)):
             self._users[used].remove(var)
 

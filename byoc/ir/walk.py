@@ -1,9 +1,10 @@
-"""What functions and expressions consist of, in order."""
+"""What functions and expressions consist of, in order, and expressions of other parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import tvm
 from tvm import relax
 
 from codegen_cc.node import NODE_ATTRIBUTE, Node
@@ -58,3 +59,41 @@ def items_of(expr: relax.Expr) -> list[relax.Expr]:
 def operands_of(call: relax.Call) -> list[relax.Expr]:
     """The arguments of a call, and the items of those that are tuples."""
     return [item for argument in call.args for item in items_of(argument)]
+
+
+def variables(expr: relax.Expr) -> list[relax.Var]:
+    """The variables that an expression reads, one entry per use."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.Call):
+        found = [expr.op] if isinstance(expr.op, relax.Var) else []
+        for argument in expr.args:
+            found += variables(argument)
+        return found
+    if isinstance(expr, relax.Tuple):
+        return [var for item in expr.fields for var in variables(item)]
+    if isinstance(expr, relax.TupleGetItem):
+        return variables(expr.tuple_value)
+    if isinstance(expr, relax.Function | relax.SeqExpr | relax.If):
+        return list(relax.analysis.free_vars(expr))
+    return []
+
+
+def is_plain(expr: relax.Expr) -> bool:
+    """Whether ``substitute`` can rewrite the expression (no nested function or branch)."""
+    return not isinstance(expr, relax.Function | relax.SeqExpr | relax.If)
+
+
+def substitute(expr: relax.Expr, mapping: dict[relax.Expr, relax.Expr]) -> relax.Expr:
+    """Replace variables and constants of a plain expression; types stay as they are."""
+    if isinstance(expr, relax.Var | tvm.ir.GenericConst):
+        return mapping.get(expr, expr)
+    if isinstance(expr, relax.Call):
+        op = mapping.get(expr.op, expr.op) if isinstance(expr.op, relax.Var) else expr.op
+        arguments = [substitute(argument, mapping) for argument in expr.args]
+        return relax.Call(op, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substitute(item, mapping) for item in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substitute(expr.tuple_value, mapping), expr.index)
+    return expr

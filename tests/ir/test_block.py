@@ -60,3 +60,4 @@ def test_calls_that_go_meanwhile_are_left_out() -> None:
         block.remove_unused()  # and with it the sine
         assert var in block.values
     assert met == ["relax.nn.relu", "relax.exp", "relax.tanh"]
+    assert len(block.finish().bindings) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def test_one_window_is_what_an_axis_is_divided_by() -> None:
     assert at_one_window(sympy.floor(H * W / (larger(0, W - 1) + 1))) == 1
 
 
+@cache
 def at(dim: Dim, h: int, w: int = 1) -> int:
     return int(sympy.sympify(dim).subs({H: h, W: w}))
 

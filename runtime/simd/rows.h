@@ -9,11 +9,12 @@
  *   EXT_NAME(f)                           f's name in this row: f_avx2
  *   EXT_LEVEL_NAME(f)                     its name in the level that this row adds instructions to:
  *                                         where f would be the same in both
- *   EXT_UNTILED_NAME(f)                   in a row with tiles that is compiled with EXT_UNTILED,
- * its name in the row that has the same units without them: where tiles do not pay EXT_DISPATCH(f,
- * parameters, arguments) beside the first level, the function f, which calls the first of its rows
- * that is in use; elsewhere nothing EXT_DISPATCH_OF(type, f, ...)         the same for a result of
- * another type than int
+ *   EXT_UNTILED_NAME(f)                   in a row with tiles and EXT_UNTILED, its name in the row
+ *                                         of the same units without tiles: where these do not pay
+ *   EXT_DISPATCH(f, parameters, arguments)
+ *                                         beside the first level, the function f, which calls the
+ *                                         first of its rows that is in use; elsewhere nothing
+ *   EXT_DISPATCH_OF(type, f, ...)         the same for a result of another type than int
  */
 #ifndef EXT_ROWS_H_
 #define EXT_ROWS_H_

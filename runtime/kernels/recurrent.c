@@ -13,7 +13,7 @@
  */
 #include "../turns.h"
 #include "recurrent_bytes.h"
-#include "recurrent_cells.h"
+#include "recurrent_fused.h"
 #include "subnormals.h"
 
 /* Rows of a group at least: as many multiply-adds for each weight as hide its way from L2. */
@@ -32,7 +32,7 @@ typedef struct {
   int64_t weight_bytes;                /* of an element of r */
   int far;                             /* weights are asked for ahead */
   int usual;                           /* sigmoid and tanh, no clip */
-  int plain_lstm;                      /* of these, all rows of one length */
+  int fused;                           /* the cells of recurrent_fused.h */
   gate_function functions[2][3];
   float *h[2], *c;       /* [direction][row][width]; of even and odd steps */
   float *update, *reset; /* z and u h of EXT_GRU */
@@ -145,7 +145,9 @@ static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, c
   const int64_t d = turn->lane->direction;
   const recurrent_place place = place_of(job, d, row, turn->step);
   const recurrent_cell cell = cell_at(turn, block, row, place, t);
-  if (!place.is_over && job->usual)
+  if (!place.is_over && job->fused)
+    fused_cells(1, p, job->functions[d], &cell);
+  else if (!place.is_over && job->usual)
     cell_of(1, p, job->functions[d], turn->second, &cell);
   else if (!place.is_over)
     cell_of(0, p, job->functions[d], turn->second, &cell);
@@ -154,15 +156,16 @@ static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, c
   if (job->y && (job->turns == 1 || turn->second)) give_row(turn, block, row, place, cell.h);
 }
 
-/* The same of LSTM_ROWS rows of a layer that is `plain_lstm`. */
+/* The same of FUSED_ROWS rows of one length. */
 static void finish_rows(const recurrent_turn* turn, int64_t block, int64_t row, const float* t) {
   const recurrent_job* job = turn->lane->job;
-  const recurrent_place place = place_of(job, turn->lane->direction, row, turn->step);
-  recurrent_cell cells[LSTM_ROWS];
-  for (int i = 0; i < LSTM_ROWS; i++)
+  const int64_t d = turn->lane->direction;
+  const recurrent_place place = place_of(job, d, row, turn->step);
+  recurrent_cell cells[FUSED_ROWS];
+  for (int i = 0; i < FUSED_ROWS; i++)
     cells[i] = cell_at(turn, block, row + i, place, t + i * TILE_ROW);
-  usual_lstm_cells(cells);
-  for (int i = 0; job->y && i < LSTM_ROWS; i++) give_row(turn, block, row + i, place, cells[i].h);
+  fused_cells(FUSED_ROWS, job->p, job->functions[d], cells);
+  for (int i = 0; job->y && i < FUSED_ROWS; i++) give_row(turn, block, row + i, place, cells[i].h);
 }
 
 /* Sums of rows [first, past) with weights that are integers. */
@@ -199,7 +202,7 @@ static void run_block(const recurrent_turn* turn, int64_t block, int64_t next) {
       for (int64_t i = 0; i < WEIGHTS_AHEAD; i += EXT_ALIGN)
         __builtin_prefetch(turn->r + next * step * job->weight_bytes + i);
     int64_t row = first;
-    for (; job->plain_lstm && row + LSTM_ROWS <= past; row += LSTM_ROWS)
+    for (; job->fused && !job->lengths && row + FUSED_ROWS <= past; row += FUSED_ROWS)
       finish_rows(turn, block, row, t + (row - first) * TILE_ROW);
     for (; row < past; row++) finish_row(turn, block, row, t + (row - first) * TILE_ROW);
   }
@@ -367,8 +370,7 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
     job.functions[i / 3][i % 3] = (gate_function){p->functions[i], p->alphas[i], p->betas[i]};
     job.usual &= p->functions[i] == (i % 3 ? EXT_GATE_TANH : EXT_GATE_SIGMOID);
   }
-  job.plain_lstm =
-      p->kind == EXT_LSTM && job.usual && !p->coupled && !job.peepholes && !job.lengths;
+  job.fused = job.usual && has_fused_cells(p, job.peepholes);
   plan_threads(&job);
   job.far =
       asks_ahead() && job.blocks * job.gates * EXT_PANEL * p->units * job.weight_bytes / job.parts >

@@ -4,10 +4,6 @@
 
 #include "recurrent.h"
 
-/* Rows whose functions are computed at once: of two, an LSTM of 64 units and 8 rows takes 0.9 of
- * the time of one after the other; of four no less. */
-enum { LSTM_ROWS = 2 };
-
 /* One row of a tile at a step. */
 typedef struct {
   const float *sums, *x;
@@ -36,35 +32,6 @@ EXT_INLINE void lstm_cell(const int usual, const ext_recurrent_params* p, const 
     if (cell->peepholes) out = vf_fma(vf_load(cell->peepholes + EXT_PANEL + v), c, out);
     vf squashed = usual ? vf_tanh(c) : gate_of(f + 2, 0.0f, c);
     vf_store(cell->h + v, GATE(0, out) * squashed);
-  }
-}
-
-/* LSTM_ROWS cells of the usual functions without peepholes, step by step for all of them: the
- * functions are chains of instructions that wait for each other. */
-EXT_INLINE void usual_lstm_cells(const recurrent_cell* cells) {
-  for (int v = 0; v < EXT_PANEL; v += VL) {
-    vf in[LSTM_ROWS], keep[LSTM_ROWS], out[LSTM_ROWS], fresh[LSTM_ROWS], c[LSTM_ROWS];
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) {
-      const recurrent_cell* cell = cells + i;
-      in[i] = SUM(0), out[i] = SUM(1), keep[i] = SUM(2), fresh[i] = SUM(3);
-      c[i] = vf_load(cell->c + v);
-    }
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) fresh[i] = vf_tanh(fresh[i]);
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) in[i] = vf_sigmoid(in[i]);
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) keep[i] = vf_sigmoid(keep[i]);
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) {
-      c[i] = vf_fma(keep[i], c[i], in[i] * fresh[i]);
-      vf_store(cells[i].c + v, c[i]);
-    }
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) out[i] = vf_sigmoid(out[i]);
-    EXT_UNROLL
-    for (int i = 0; i < LSTM_ROWS; i++) vf_store(cells[i].h + v, out[i] * vf_tanh(c[i]));
   }
 }
 
@@ -125,5 +92,4 @@ EXT_INLINE void cell_of(const int usual, const ext_recurrent_params* p, const ga
 }
 
 #undef GATE
-#undef SUM
 #endif /* EXT_RECURRENT_CELLS_H_ */

@@ -84,9 +84,8 @@ EXT_INLINE vf vf_saturate(vf y, vf x, float bound) {
   return vf_select(vm_lt(vf_set1(bound), vf_abs(x)), sign, vf_max(-one, vf_min(one, y)));
 }
 
-/* tanh(x), within 6 ULP.  x P(x^2) / Q(x^2), degrees 5 and 4 (1.3e-9), for |x| <= 9.02; beyond,
- * tanh rounds to 1. */
-EXT_INLINE vf vf_tanh(vf x) {
+/* tanh(x) = y / q for |x| <= 9.02: y = x P(x^2), q = Q(x^2) >= 1, degrees 5 and 4 (1.3e-9). */
+EXT_INLINE vf vf_tanh_parts(vf x, vf* q) {
   vf s = x * x;
   vf p = vf_set1(-1.2203389e-11f);
   p = vf_fma(p, s, vf_set1(3.0584914e-8f));
@@ -94,12 +93,18 @@ EXT_INLINE vf vf_tanh(vf x) {
   p = vf_fma(p, s, vf_set1(0.0038683254f));
   p = vf_fma(p, s, vf_set1(0.1367991269f));
   p = vf_fma(p, s, vf_set1(1.0f));
-  vf q = vf_set1(1.2873635e-6f);
-  q = vf_fma(q, s, vf_set1(3.9386272e-4f));
-  q = vf_fma(q, s, vf_set1(0.0272458307f));
-  q = vf_fma(q, s, vf_set1(0.4701324403f));
-  q = vf_fma(q, s, vf_set1(1.0f));
-  return vf_saturate(x * p / q, x, 9.02f);
+  vf d = vf_set1(1.2873635e-6f);
+  d = vf_fma(d, s, vf_set1(3.9386272e-4f));
+  d = vf_fma(d, s, vf_set1(0.0272458307f));
+  d = vf_fma(d, s, vf_set1(0.4701324403f));
+  *q = vf_fma(d, s, vf_set1(1.0f));
+  return x * p;
+}
+
+/* tanh(x), within 6 ULP; beyond 9.02 it rounds to 1. */
+EXT_INLINE vf vf_tanh(vf x) {
+  vf q, y = vf_tanh_parts(x, &q);
+  return vf_saturate(y / q, x, 9.02f);
 }
 
 /* erf(x), within 6 ULP.  x P(x^2) / Q(x^2), degrees 5 and 5 (1.9e-8), for |x| <= 3.925; beyond, erf

@@ -248,10 +248,21 @@ def test_peepholes(lib: ctypes.CDLL, coupled: bool, clip: float) -> None:
 @every("kind", KINDS)
 def test_special_values(lib: ctypes.CDLL, kind: str) -> None:
     """Where a NaN comes in, and gates that are shut, or open as far as can be."""
-    layer = Layer(kind, 4, 3, 19)
+    layer = Layer(kind, 4, 6, 19)
     layer.x[1, 0, 0, :, 5] = np.nan
     layer.x[:, 1] *= 1e4
     layer.x[0, 2], layer.x[1, 2] = 1e38, -1e38
+    layer.check(lib)
+
+
+@every("kind", ["lstm", "gru", "gru_reset_last"])
+@every("state", [1e5, 1e30, -3e38])
+def test_a_shut_gate_forgets_a_great_state(lib: ctypes.CDLL, kind: str, state: float) -> None:
+    layer = Layer(kind, 3, 6, 19)
+    layer.r[:] = 0
+    layer.h[0, 1, 3] = layer.c[0, 1, 3] = state
+    layer.x[0, 1, 0, 2 if kind == "lstm" else 0, 3] = -200
+    layer.x[0, 1, 0, 0, 3] = -200
     layer.check(lib)
 
 

@@ -167,7 +167,7 @@ def _write(name: str, folder: Path) -> str:
 
 
 def _compile(source: Path, library: Path, repeats: int) -> Compilation:
-    command = [sys.executable, "-m", "byoc.cli", "compile", source, "-o", library, "--json"]
+    command = [sys.executable, "-m", "byoc", "compile", source, "-o", library, "--json"]
     runs: list[tuple[Finished, dict[str, float]]] = []
     for _ in range(repeats):
         done = run_watched(command, harness.environment()).require("byoc compile")

@@ -159,7 +159,7 @@ def said(messages: str, line: int = -1) -> str:
 
 def byoc(*arguments: object) -> str:
     """What ``byoc`` prints, in a process of its own. Raises ``BenchmarkError``."""
-    return run([sys.executable, "-m", "byoc.cli", *arguments], f"byoc {arguments[0]}")
+    return run([sys.executable, "-m", "byoc", *arguments], f"byoc {arguments[0]}")
 
 
 def call_apart(module: str, *arguments: object, more: Mapping[str, str] | None = None) -> Any:

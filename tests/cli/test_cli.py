@@ -32,7 +32,7 @@ def tiny(compiled_case: Callable[..., CompiledCase]) -> CompiledCase:
 def command(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``byoc`` in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "byoc.cli", *map(str, arguments)],
+        [sys.executable, "-m", "byoc", *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,

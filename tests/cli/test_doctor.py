@@ -112,7 +112,7 @@ def test_extras_are_those_of_the_package() -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes(tmp_path: Path) -> None:
-    (tmp_path / "byoc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m byoc.cli "$@"\n')
+    (tmp_path / "byoc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m byoc "$@"\n')
     (tmp_path / "byoc").chmod(0o755)
     script = """
     eval "$(byoc completion bash)"

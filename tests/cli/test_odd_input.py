@@ -176,7 +176,7 @@ def test_an_interrupt_that_another_error_hides(
 
 
 def test_standard_files_that_are_closed(library: Path, tmp_path: Path) -> None:
-    python = f"exec '{sys.executable}' -m byoc.cli"
+    python = f"exec '{sys.executable}' -m byoc"
     for closed, code in (("<&- >&- 2>&-", 0), (">&-", 0), ("2>&-", 0)):
         out = tmp_path / "out.npz"
         line = f"{python} run '{library}' -o '{out}' {closed}"
@@ -189,7 +189,7 @@ def test_standard_files_that_are_closed(library: Path, tmp_path: Path) -> None:
 
 def test_a_full_disk(library: Path, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        arguments = [sys.executable, "-m", "byoc.cli", "inspect", library]
+        arguments = [sys.executable, "-m", "byoc", "inspect", library]
         done = subprocess.run(arguments, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr == "error: standard output: No space left on device\n"

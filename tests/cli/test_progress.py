@@ -47,7 +47,7 @@ def on_a_terminal(*arguments: object) -> tuple[int, str]:
     """Run ``byoc`` with standard error on a terminal; its exit code and what is written there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "byoc.cli", *map(str, arguments)],
+        [sys.executable, "-m", "byoc", *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "80"},
         stdout=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ def test_quiet_is_quiet(model: Path) -> None:
 
 
 def test_a_pipe_sees_nothing(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "byoc.cli", "partition", str(model)]
+    command = [sys.executable, "-m", "byoc", "partition", str(model)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

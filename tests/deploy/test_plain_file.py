@@ -75,7 +75,7 @@ def test_a_plain_library_is_loaded_inspected_and_run(
     assert printed.exit_code == 0 and "exported by TVM, without metadata" in printed.output
     assert "image: float32[1, 3, 16, 16]" in printed.output
     np.savez(tmp_path / "in.npz", **_INPUTS)
-    command = [sys.executable, "-m", "byoc.cli", "run", plain, "-i", tmp_path / "in.npz"]
+    command = [sys.executable, "-m", "byoc", "run", plain, "-i", tmp_path / "in.npz"]
     command += ["-o", tmp_path / "out.npz", "--print-time", "--repeat", "2"]
     subprocess.run(command, check=True, capture_output=True)
     results = np.load(tmp_path / "out.npz")

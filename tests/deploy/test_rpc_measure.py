@@ -198,7 +198,7 @@ def test_interrupted(cluster: Cluster, tmp_path: Path) -> None:
     loaded = cluster.direct_server.said().count("load_module")
     there = ["--rpc", cluster.direct, "--rpc-key", "secret", "--db", str(tmp_path / "db.json")]
     tune = subprocess.Popen(
-        [sys.executable, "-m", "byoc.cli", "tune", "m.onnx", *there, "--rounds", "1000000"],
+        [sys.executable, "-m", "byoc", "tune", "m.onnx", *there, "--rounds", "1000000"],
         cwd=tmp_path,
         env=os.environ | without_torch(tmp_path, ROOT),
         stderr=subprocess.PIPE,

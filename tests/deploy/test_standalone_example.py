@@ -46,7 +46,7 @@ def said(*command: object, **options: object) -> str:
 def make(folder: Path, *goals: str, **variables: str) -> str:
     """Build the example with its Makefile, warnings as errors."""
     flags = {"CFLAGS": f"-std=c11 {STRICT}", "PYTHON": sys.executable, "OUT": str(folder)}
-    flags |= {"BYOC": f"{sys.executable} -m byoc.cli"} | variables
+    flags |= {"BYOC": f"{sys.executable} -m byoc"} | variables
     given = [f"{name}={value}" for name, value in flags.items()]
     return said("make", "-s", "-C", EXAMPLE, *given, *goals)
 

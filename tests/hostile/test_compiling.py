@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(model: Path, output: Path, temporary: Path) -> subprocess.Popen[str]:
     """``byoc compile`` in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "byoc.cli", "compile", str(model), "-o", str(output)],
+        [sys.executable, "-m", "byoc", "compile", str(model), "-o", str(output)],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,

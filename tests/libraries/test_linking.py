@@ -167,7 +167,7 @@ def test_other_number_of_threads_is_reported(tmp_path: Path) -> None:
 
 
 def run_elsewhere(model: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "byoc.cli", "run", str(model)]
+    command = [sys.executable, "-m", "byoc", "run", str(model)]
     path = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(byoc.__file__).parents[1])}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=path | environment

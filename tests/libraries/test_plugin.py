@@ -39,7 +39,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``byoc`` in a process of its own that sees the packages of a folder."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     return subprocess.run(
-        [sys.executable, "-m", "byoc.cli", *arguments],
+        [sys.executable, "-m", "byoc", *arguments],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,

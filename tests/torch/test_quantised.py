@@ -241,7 +241,7 @@ def test_a_file_of_such_a_program(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Static(torch.uint8, ()), (x,)), tmp_path / "m.pt2")
     done = byoc.compile(tmp_path / "m.pt2", tmp_path / "m.so", min_bytes=0)
     assert multiplied_in(done) == {"uint8"} and len(done.report.regions) == 1
-    command = [sys.executable, "-m", "byoc.cli", "compile", "m.pt2", "-o", "other.so"]
+    command = [sys.executable, "-m", "byoc", "compile", "m.pt2", "-o", "other.so"]
     path = os.pathsep.join([str(ROOT), str(Path(torch.__file__).parents[1])])
     # In a process that has not imported the operators.
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True)

@@ -1,5 +1,0 @@
-"""``python -m byoc.cli``, for where the console script is not on PATH."""
-
-from byoc.cli import entry
-
-entry()

@@ -428,7 +428,8 @@ def load(
     threads = as_threads(threads, LoadError)
     capacity = as_whole(capacity, "capacity", LoadError, 1, 1 << 31)
     if path.is_file() and path.suffix != ".so":
-        raise LoadError(f"cannot load {path}: need a library whose name ends in .so")
+        need = "need a library whose name ends in .so, as byoc compile makes of a model"
+        raise LoadError(f"cannot load {path}: {need}")
     module, metadata = open_compiled(path)
     if threads is not None:
         size_pools(threads)

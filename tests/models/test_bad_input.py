@@ -114,7 +114,7 @@ def test_special_values_go_where_onnx_puts_them(
         ("absent.so", None, "no such file"),
         ("text.so", b"not a library", "cannot load"),
         ("empty.so", b"", "cannot load"),
-        ("model.onnx", b"onnx", "need a library whose name ends in .so"),
+        ("model.onnx", b"onnx", "ends in .so, as byoc compile makes of a model"),
     ],
 )
 def test_files_that_are_no_library(

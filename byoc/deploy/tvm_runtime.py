@@ -150,12 +150,13 @@ def size_pools(threads: int) -> None:
 def pools_are_sized() -> bool:
     """Whether ``size_pools`` has been called, or the environment says how large pools are.
 
-    Raises ``LoadError`` where that number is out of bounds, as TVM has none.
+    Raises ``LoadError`` where that is no number, or out of bounds, as TVM asks for neither.
     """
     for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "").strip()
-        if text.isdecimal():
-            as_whole(int(text), name, LoadError, 0, MAX_THREADS)
+        first = text.partition(",")[0].strip()  # OpenMP has lists: one number for each level
+        if text:
+            as_whole(int(first) if first.isdecimal() else text, name, LoadError, 0, MAX_THREADS)
     named = os.environ.keys() & {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
     return _threads is not None or bool(named)
 

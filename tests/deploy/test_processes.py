@@ -244,6 +244,9 @@ except byoc.ByocError as error: said["error"] = str(error)
 """
     said = run(program, folder, TVM_NUM_THREADS="100000")
     assert said == {"error": "TVM_NUM_THREADS is 100000; need a whole number from 0 to 1024"}
+    said = run(program, folder, OMP_NUM_THREADS="all")
+    assert said == {"error": "OMP_NUM_THREADS is 'all'; need a whole number from 0 to 1024"}
+    assert run(program, folder, OMP_NUM_THREADS="2,1") == {}
 
 
 def test_the_standalone_form_in_a_forked_child(tmp_path: Path, folder: Path) -> None:

@@ -36,7 +36,7 @@ from byoc.canonicalise.fold_constants import fold_constants
 from byoc.canonicalise.fold_leftover_constants import fold_leftover_constants
 from byoc.canonicalise.gelu import gelu_from_pieces
 from byoc.canonicalise.global_pool import mean_from_global_pool
-from byoc.canonicalise.group_norm import group_norm_from_pieces, layer_norm_with_variable_scale
+from byoc.canonicalise.group_norm import group_norm_from_pieces, norms_with_variable_scale
 from byoc.canonicalise.index_out_of_bounds import no_index_out_of_bounds
 from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.canonicalise.known_sizes import known_sizes
@@ -125,7 +125,7 @@ RULES: tuple[Rule, ...] = (
     layer_norm_from_pieces,
     rms_norm_from_pieces,
     group_norm_from_pieces,
-    layer_norm_with_variable_scale,
+    norms_with_variable_scale,
     finite_shift_of_log_sum_exp,
     mean_from_variance,
     gelu_from_pieces,

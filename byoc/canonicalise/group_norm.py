@@ -26,7 +26,9 @@ from byoc.ir.dataflow import (
 )
 from codegen_cc.dim import same
 
-GROUP, INSTANCE, LAYER = (f"relax.nn.{kind}_norm" for kind in ("group", "instance", "layer"))
+GROUP, INSTANCE, LAYER, RMS = (
+    f"relax.nn.{kind}_norm" for kind in ("group", "instance", "layer", "rms")
+)
 
 
 def group_norm_from_pieces(block: Block) -> None:
@@ -39,24 +41,25 @@ def group_norm_from_pieces(block: Block) -> None:
     _take_affine(block)
 
 
-def layer_norm_with_variable_scale(block: Block) -> None:
-    """Take gamma and beta that are no constants out of fp32 layer norms over the last axes."""
-    for var, call in block.calls(LAYER):
-        source, gamma, beta = call.args
-        shape = static_shape_of(gamma)
-        if array_of(gamma) is not None and array_of(beta) is not None:
+def norms_with_variable_scale(block: Block) -> None:
+    """Take gamma and beta that are no constants out of fp32 layer and RMS norms of last axes."""
+    for var, call in block.calls(LAYER, RMS):
+        source, *parts = call.args
+        shape = static_shape_of(parts[0])
+        if all(array_of(part) is not None for part in parts) or not is_kernel_float(var):
             continue
-        if shape is None or shape != static_shape_of(beta) or not is_kernel_float(var):
+        if shape is None or any(static_shape_of(part) != shape for part in parts):
             continue
         axes = [int(axis) % source.ty.ndim for axis in call.attrs.axes]
         last = list(range(source.ty.ndim - len(axes), source.ty.ndim))
-        if axes != last or not (call.attrs.scale and call.attrs.center):
+        layer = op_name(call) == LAYER
+        if axes != last or (layer and not (call.attrs.scale and call.attrs.center)):
             continue
-        ones, zeros = (constant(np.full(shape, value), dtype_of(var)) for value in (1.0, 0.0))
-        epsilon = float(call.attrs.epsilon)
-        normal = block.emit(var, relax.op.nn.layer_norm(source, ones, zeros, axes, epsilon))
-        scaled = block.emit(var, relax.op.multiply(normal, gamma))
-        block.replace(var, relax.op.add(scaled, beta))
+        neutral = [constant(np.full(shape, v), dtype_of(var)) for v in (1.0, 0.0)[: len(parts)]]
+        norm = relax.op.nn.layer_norm if layer else relax.op.nn.rms_norm
+        normal = block.emit(var, norm(source, *neutral, axes, float(call.attrs.epsilon)))
+        scaled = relax.op.multiply(normal, parts[0])
+        block.replace(var, relax.op.add(block.emit(var, scaled), parts[1]) if layer else scaled)
 
 
 def _groups_of_reshape(block: Block, var: relax.Var) -> relax.Expr | None:

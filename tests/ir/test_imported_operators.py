@@ -393,6 +393,12 @@ def test_layer_norm_of_variable_scale() -> None:
     check(model, ["ext.layer_norm", "ext.mul", "ext.add"], x, gamma, beta)
 
 
+def test_rms_norm_of_variable_scale() -> None:
+    x, gamma = random(2, 3, 4), random(4)
+    model = model_of("RMSNormalization", [x, gamma], [], opset=23, axis=-1)
+    check(model, ["ext.rms_norm", "ext.mul"], x, gamma)
+
+
 def test_one_hot_compares() -> None:
     x = np.array([[0, 2], [1, 0]])
     model = model_of("OneHot", [x], [np.array(3), np.array([-1, 2])], axis=1)

@@ -64,6 +64,8 @@ ODD: dict[str, Case] = {
     "floor_divide_unbounded": (torch.floor_divide, (_DIVIDENDS, _DIVISORS)),
     "remainder_unbounded": (torch.remainder, (_DIVIDENDS, _DIVISORS)),
     "layer_norm_doubles": (nn.LayerNorm(6, dtype=torch.float64), (_DOUBLES,)),
+    "rms_norm_computed_scale": (lambda x, y: F.rms_norm(x, (6,), y), ((3, 4, 6), (6,))),
+    "rms_norm_of_all": (lambda x, y: F.rms_norm(x, (4, 6), y), ((4, 6), (4, 6))),
     "rms_norm_doubles": (lambda x: F.rms_norm(x, (6,), eps=1e-3), (_DOUBLES,)),
     "group_norm_doubles": (nn.GroupNorm(2, 4, dtype=torch.float64), (_DOUBLES,)),
     "instance_norm_doubles": (F.instance_norm, (_DOUBLES,)),

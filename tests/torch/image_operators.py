@@ -8,6 +8,8 @@ from torch import nn
 
 from tests.torch.case import Case
 
+aten = torch.ops.aten
+
 _X = (3, 8, 6, 6)
 _VOLUME = (2, 3, 4, 5, 6)
 #: Windows of -inf alone, of equal numbers, and with several NaN.
@@ -81,6 +83,16 @@ IMAGE: dict[str, Case] = {
         lambda x: F.interpolate(x, scale_factor=(1.3, 1, 1.7), mode="trilinear"),
         (_VOLUME,),
     ),
+    **{  # as programs call them, with the size alone
+        f"{name}_called": (lambda x, name=name, how=how: getattr(aten, name)(x, *how), (shape,))
+        for name, shape, how in (
+            ("upsample_nearest1d", (2, 3, 5), ([9],)),
+            ("_upsample_nearest_exact2d", _X, ([4, 9],)),
+            ("upsample_bicubic2d", _X, ([4, 9], False)),
+            ("_upsample_bilinear2d_aa", _X, ([4, 3], False)),
+            ("upsample_trilinear3d", _VOLUME, ([4, 3, 9], False)),
+        )
+    },
     "transposed_3d": (nn.ConvTranspose3d(3, 16, 3, 2, 1, 1), (_VOLUME,)),
     "bicubic": (lambda x: F.interpolate(x, size=(9, 11), mode="bicubic"), (_X,)),
     "bicubic_corners": (

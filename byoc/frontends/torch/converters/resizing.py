@@ -321,10 +321,24 @@ class _Line:
 
 _MODES = ("bilinear", "bicubic")
 
+
+def _image_first(convert: Callable[..., relax.Expr]) -> dict[str, Callable[..., relax.Expr]]:
+    """By form: the image is ``input`` in the one that layers call, ``vec``, and ``self`` else."""
+
+    def of_self(g: Graph, x: Value, **others: Any) -> relax.Expr:
+        return convert(g, input=x, **others)
+
+    return {"vec": convert, "default": of_self}
+
+
 RESIZING = {
-    **{f"upsample_{mode}2d": interpolated(mode) for mode in _MODES},
-    "upsample_trilinear3d": trilinear,
-    **{f"_upsample_{mode}2d_aa": interpolated(mode, smoothed=True) for mode in _MODES},
-    **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
-    **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},
+    f"{name}.{form}": converter
+    for name, convert in {
+        **{f"upsample_{mode}2d": interpolated(mode) for mode in _MODES},
+        "upsample_trilinear3d": trilinear,
+        **{f"_upsample_{mode}2d_aa": interpolated(mode, smoothed=True) for mode in _MODES},
+        **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
+        **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},
+    }.items()
+    for form, converter in _image_first(convert).items()
 }

@@ -56,7 +56,7 @@ from byoc.frontends.torch.plain_values import (
 )
 from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.read_numbers import read_number
-from byoc.frontends.torch.sizes import float_tensor, truth_tensor
+from byoc.frontends.torch.sizes import element_tensor, float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.taken_apart import taken_apart
 from byoc.frontends.torch.values import Graph, dtype_name
@@ -405,10 +405,9 @@ class _Importer:
         """An argument with values in place of nodes, and extents in place of sizes."""
         if isinstance(value, torch.fx.Node):
             found = value.meta.get("val")
-            if isinstance(found, torch.SymInt) and found.node.expr in self._symbols.elements:
-                return self._symbols.elements[found.node.expr]
             if isinstance(found, torch.SymInt):
-                return self._symbols.extent(found)
+                element = element_tensor(self._builder, self._symbols, found)
+                return self._symbols.extent(found) if element is None else element
             if isinstance(found, torch.SymFloat):
                 wide = self._graph.dtype == "float64"
                 return float_tensor(

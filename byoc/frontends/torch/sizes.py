@@ -74,6 +74,29 @@ def float_tensor(
     return made(number.node.expr)
 
 
+def element_tensor(
+    builder: NamedBuilder, symbols: Symbols, size: torch.SymInt
+) -> relax.Expr | None:
+    """A whole number that is computed from elements of tensors, as a tensor without axes; None for
+    one that shapes tell."""
+    if size.node.expr in symbols.elements:
+        return symbols.elements[size.node.expr]
+    if not size.node.expr.free_symbols & symbols.elements.keys():
+        return None
+
+    def made(expr: sympy.Basic) -> relax.Expr:
+        if expr in symbols.elements:
+            return builder.emit(op.astype(symbols.elements[expr], "int64"))
+        if not expr.free_symbols & symbols.elements.keys():
+            return size_tensor(builder, symbols.extent_of(expr), "int64")
+        apply = _WHOLE.get(expr.func)
+        if apply is None:
+            raise ValueError(f"a number of {expr}, computed from elements; need sums and products")
+        return reduce(lambda a, b: builder.emit(apply(a, b)), map(made, expr.args))
+
+    return made(size.node.expr)
+
+
 def truth_tensor(builder: NamedBuilder, symbols: Symbols, truth: torch.SymBool) -> relax.Expr:
     """Whether one size is to another as ``truth`` says."""
     expr = truth.node.expr
@@ -92,6 +115,14 @@ _TRUTHS = {
     sympy.LessThan: op.less_equal,
     sympy.Equality: op.equal,
     sympy.Unequality: op.not_equal,
+}
+
+#: PyTorch's functions of whole numbers that are read from tensors.
+_WHOLE = {
+    sympy.Add: op.add,
+    sympy.Mul: op.multiply,
+    **dict.fromkeys((sympy.Max, functions.Max), op.maximum),
+    **dict.fromkeys((sympy.Min, functions.Min), op.minimum),
 }
 
 _LOG_2 = np.array(math.log(2))

@@ -153,6 +153,12 @@ class Symbols:
         extent = self.extent(size)
         return extent if least == 0 else tvm.sym.Analyzer().simplify(extent - least)
 
+    def is_uncounted(self, size: Any) -> bool:
+        """Whether data decide a size to which no operator has given a value."""
+        expr = None if isinstance(size, int) else size.node.expr
+        is_own = isinstance(expr, sympy.Symbol) and decided_by_data(expr)
+        return is_own and expr.name not in self._found
+
     def dim_of(self, expr: sympy.Basic) -> Dim:
         """The same of a whole number that PyTorch computes from its symbols."""
         return self._settled.of(normal(self._dim(expr)))

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from tvm import relax
 
-from byoc.frontends.torch.converters import indexing
+from byoc.frontends.torch.converters import indexing, movement
+from byoc.frontends.torch.converters.indexing import is_element
 from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
@@ -165,7 +166,44 @@ def repeated_places(g: Graph, repeats: Value, output_size: Value | None = None) 
     return op.astype(g.emit(op.sum(g.emit(op.astype(behind, "int64")), [1])), g.dtype)
 
 
+def slice_(
+    g: Graph, x: Value, dim: int = 0, start: Value = None, end: Value = None, step: int = 1
+) -> relax.Expr:
+    """A slice; one that begins or ends where numbers say that are read from tensors is counted."""
+    tensor = g.tensor(x)
+    axis = dim % tensor.ty.ndim
+    size = g.results[0].shape[axis]
+    if not g.symbols.is_uncounted(size):
+        return movement.slice_(g, x, dim, start, end, step)
+    whole = size_tensor(g.builder, tensor.ty.shape.values[axis], "int64")
+    first = _within(g, 0 if start is None else start, whole)
+    behind = whole if end is None else _within(g, end, whole)
+    length = g.emit(op.maximum(g.emit(op.subtract(behind, first)), g.tensor(0, "int64")))
+    if step > 1:
+        more = g.emit(op.add(length, g.tensor(step - 1, "int64")))
+        length = g.emit(op.floor_divide(more, g.tensor(step, "int64")))
+    shape = g.emit(op.tensor_to_shape(g.emit(op.reshape(length, [1]))))
+    count = g.symbols.found(size)
+    g.builder.match_cast(shape, relax.ShapeType([count]))
+    places = g.emit(op.arange(0, count, 1, "int64"))
+    if step > 1:
+        places = g.emit(op.multiply(places, g.tensor(step, "int64")))
+    return op.take(tensor, g.emit(op.add(places, first)), axis)
+
+
+def _within(g: Graph, place: Value, whole: relax.Expr) -> relax.Expr:
+    """A place of an axis of ``whole`` elements, which may be counted from the end, or be beyond."""
+    if isinstance(place, int) and place >= 0:
+        return g.emit(op.minimum(g.tensor(place, "int64"), whole))
+    is_tensor = is_element(place)
+    at = g.tensor(place, "int64") if is_tensor else size_tensor(g.builder, place, "int64")
+    none = g.tensor(0, "int64")
+    at = g.emit(op.where(g.emit(op.less(at, none)), g.emit(op.add(at, whole)), at))
+    return g.emit(op.minimum(g.emit(op.maximum(at, none)), whole))
+
+
 DATA_SIZED = {
+    "slice.Tensor": slice_,
     "unique_consecutive": unique_side_by_side,
     "repeat_interleave.Tensor": repeated_places,
     "nonzero": nonzero,

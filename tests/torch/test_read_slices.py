@@ -1,0 +1,46 @@
+"""Slices that begin or end where numbers say that are read from tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byoc
+
+SLICES = {
+    "end": lambda x, n: x[:, : n.item()],
+    "begin": lambda x, n: x[:, n:],
+    "last": lambda x, n: x[:, -n:],
+    "window": lambda x, n: x[:, n : n + 2],
+    "stepped": lambda x, n: x[:, 1 : 2 * n : 2],
+}
+
+
+class Cut(nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: torch.relu(cut(x, n)) for name, cut in SLICES.items()}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [None, torch.export.Dim("rows")])
+def test_slices(rows: torch.export.Dim | None, tmp_path: Path) -> None:
+    """The number may be below 0, or beyond the axis; then PyTorch's slice is as long as this."""
+    module, library = Cut().eval(), tmp_path / "cut.so"
+    report = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(2, 6, 3), torch.tensor(2)),
+        dynamic_shapes=({1: rows}, {}) if rows else None,
+        min_bytes=0,
+    ).report
+    assert {entry.op for entry in report.left} == {"relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for length in (6, 9) if rows else (6,):
+            for number in (2, 0, 1, 6, 8, -1, -7):
+                x, n = torch.randn(2, length, 3), torch.tensor(number)
+                found = model.run({"x": x.numpy(), "n": n.numpy()})
+                for name, wanted in module(x, n).items():
+                    torch.testing.assert_close(torch.from_numpy(found[name]), wanted)

@@ -218,9 +218,8 @@ def resizes(modes: Iterable[str]) -> list[One]:
             named = {**attributes, **({"nearest_mode": rounding} if rounding else {})}
             sizes = {**empty, "sizes": np.array([1, 2, 7, 4])}
             ones.append(One("Resize", image, sizes, attributes=named))
-        if to != "align_corners":
-            scales = {"roi": None, "scales": np.array([1, 1, 0.6, 2.3], "float32")}
-            ones.append(One("Resize", image, scales, attributes=attributes))
+        scales = {"roi": None, "scales": np.array([1, 1, 0.5, 2.3], "float32")}
+        ones.append(One("Resize", image, scales, attributes=attributes))
         if mode != "nearest":
             sizes = {**empty, "sizes": np.array([3, 9])}
             smooth = {**attributes, "antialias": 1, "axes": [2, 3]}
@@ -279,9 +278,9 @@ def test_resizes_of_old_opsets(opset: int) -> None:
     ("attributes", "constants", "reason"),
     [
         (
-            {"coordinate_transformation_mode": "align_corners"},
+            {"coordinate_transformation_mode": "align_corners", "antialias": 1},
             {"roi": None, "scales": np.array([1, 1, 0.5, 1], "float32")},
-            "align_corners with a scale that gives no whole number",
+            "align_corners, antialias and a scale that gives no whole number",
         ),
         (
             {"coordinate_transformation_mode": "tf_crop_and_resize"},

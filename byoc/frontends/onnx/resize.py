@@ -10,7 +10,7 @@ divisions, in its order, so that the nearest pixel is the one that it finds. Ima
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,18 +78,22 @@ def resize(
     """
     image, shape = inputs[0], shape_of(inputs[0])
     axes = axes_of(shape, inputs, attrs, opset)
+    options = _Options.of(attrs, opset)
+    if options.coordinates == "align_corners" and not options.antialias:
+        # The sizes tell all positions, in ONNX Runtime and PyTorch. ONNX's reference takes the
+        # product of size and scale, with its fraction.
+        axes = [replace(axis, scale=_ratio(axis.result, axis.size)) for axis in axes]
     if 0 in shape or any(axis.result == 0 for axis in axes):
         sizes = list(image.ty.shape.values)
         for axis in axes:
             if is_static((axis.result,)):
                 sizes[axis.axis] = axis.result
         return relax.op.zeros(tuple(sizes), str(image.ty.dtype))
-    options = _Options.of(attrs, opset)
     changed = [a for a in axes if not (a.is_even and same(a.size, a.result))]
     if options.coordinates == "align_corners" and not all(axis.is_even for axis in changed):
         raise ValueError(
-            "align_corners with a scale that gives no whole number, of which ONNX Runtime keeps the"
-            " whole part and ONNX's reference does not; need sizes"
+            "align_corners, antialias and a scale that gives no whole number, of which ONNX Runtime"
+            " keeps the whole part and ONNX's reference does not; need sizes"
         )
     if _is_relax_image(image, changed, options):
         results = {axis.axis: axis.result for axis in changed}

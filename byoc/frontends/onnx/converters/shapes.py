@@ -23,7 +23,8 @@ _SPACE = 2
 def one_hot(node: Node) -> relax.Expr:
     """``depth`` comparisons of each index, of the dtype of the values.
 
-    A fraction equals none of them, as in ONNX Runtime and the reference evaluator.
+    A fraction equals none of them, as in ONNX Runtime and the reference evaluator. Raises
+    ``ValueError`` for a depth of none: PyTorch's exporter writes -1 for what data decide.
     """
     indices, _, values = node.inputs
     known = node.constant(1)
@@ -41,6 +42,8 @@ def one_hot(node: Node) -> relax.Expr:
         )
     else:
         depth = int(known.reshape(-1)[0])
+        if depth < 1:
+            raise ValueError(f"depth {depth}; need 1 or more, as F.one_hot's num_classes gives")
         whole = relax.const(depth, dtype)
         places = relax.const(np.arange(depth, dtype=dtype).reshape(shape), dtype)
     zero = relax.const(0, dtype)

@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, onnx_input
 
 from byoc.errors import UnsupportedForm
+from byoc.frontends.onnx.bare_attributes import bare_values
 from byoc.frontends.onnx.check_indices import (
     ALONG_AN_AXIS,
     BY_POINTS,
@@ -126,6 +127,11 @@ class CheckedImporter(ONNXGraphImporter):
             if node.op_type not in CONVERTERS and record_for(node) is None
         ]
         super()._check_for_unsupported_ops(SimpleNamespace(node=others))
+
+    def _parse_attr(self, attributes: Sequence[onnx.AttributeProto]) -> dict[str, Any]:
+        """As TVM's, which takes a list of nothing, or a 0 that a writer left out, for an error."""
+        bare = bare_values(attributes)
+        return super()._parse_attr([a for a in attributes if a.name not in bare]) | bare
 
     def convert_node(self, node: onnx.NodeProto) -> None:
         """Convert a node of the graph itself, and check it."""

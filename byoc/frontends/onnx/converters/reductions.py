@@ -22,6 +22,8 @@ def reduction(node: Node) -> relax.Expr:
     A root or a logarithm of integers is computed in float64 and cut off.
     """
     dtype = node.dtype()
+    if "axes" in node.attrs and not node.attrs["axes"]:
+        node.attrs.pop("axes")  # none of them are all of them
     if node.operator in _REAL and not is_float(dtype):
         node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "float64"))
         return relax.op.astype(node.emit(reduction(node)), dtype)

@@ -62,7 +62,12 @@ def eye_like(node: Node) -> relax.Expr:
 
 
 def along_axes(node: Node) -> relax.Expr:
-    """Squeeze and Unsqueeze, whose axes ONNX Runtime takes as one number without axes as well."""
+    """Squeeze and Unsqueeze, whose axes ONNX Runtime takes as one number without axes as well.
+
+    To it, no axes among the attributes are all of them.
+    """
+    if node.operator == "Squeeze" and not node.attrs.get("axes", True):
+        node.attrs.pop("axes")
     axes = node.constant(1)
     if axes is not None and axes.ndim == 0:
         node.inputs[1] = relax.const(axes.reshape(1), "int64")

@@ -50,6 +50,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Clip": elementwise.clip,
     "Col2Im": columns.col2im,
     "Concat": shapes.concat,
+    "Constant": shapes.constant,
     "ConstantOfShape": shapes.constant_of_shape,
     "ConvInteger": quantised.conv_integer,
     "ConvTranspose": windows.conv_transpose,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_type
 
@@ -91,8 +92,22 @@ def concat(node: Node) -> relax.Expr:
     return relax.const(np.concatenate(parts, node.attrs["axis"]), node.dtype())
 
 
+def constant(node: Node) -> relax.Expr:
+    """A tensor, a number, or a list of these."""
+    for kind, dtype in (("float", "float32"), ("int", "int64")):
+        for name in (f"value_{kind}", f"value_{kind}s"):
+            if name in node.attrs:
+                return relax.const(np.array(node.attrs[name], dtype), dtype)
+    return node.tvm()
+
+
 def constant_of_shape(node: Node) -> relax.Expr:
-    """A shape that is computed while the model runs."""
+    """A shape that is computed while the model runs, or that of a number, which has no extents."""
+    given = node.constant(0)
+    if given is not None and not given.size:
+        value = node.attrs.get("value")
+        array = np.zeros(1, "f4") if value is None else numpy_helper.to_array(value)
+        return relax.const(array.reshape(()), str(array.dtype))
     length = None if isinstance(node.inputs[0], relax.ShapeExpr) else node.shape()
     if node.constant(0) is None and length is not None and isinstance(length[0], int):
         node.inputs[0] = _tensor_to_shape_expr(node.bb, node.inputs[0], length[0], "extent")

@@ -395,7 +395,8 @@ class SymbolicImporter(CheckedImporter):
     def _pad(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
         """``nn.pad`` with constant widths; constants of symbolic widths are joined on.
 
-        None for floats of known extents with widths of 0 and more, TVM's pad of which is known.
+        None for floats of known extents with widths of 0 and more, TVM's pad of which is known, and
+        where it takes away first what widths below 0 say: it does where it mirrors and repeats.
         """
         source, widths, value, axes = (*inputs, None, None, None)[:4]
         shape = shape_of(source)
@@ -412,17 +413,22 @@ class SymbolicImporter(CheckedImporter):
         if None in (shape, mode, pads, fill, along):
             return None
         by_parts = not is_kernel_float(source, stored=True) or not is_static(pads)
-        if is_static([*shape, *pads]) and not (
-            mode == "constant" and (by_parts or min(pads, default=0) < 0)
-        ):
+        cuts = is_static(pads) and min(pads, default=0) < 0
+        ours = (by_parts and mode == "constant") or (cuts and mode in ("constant", "circular"))
+        if is_static([*shape, *pads]) and not ours:
             return None
         sides = {
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)
         }
+        if mode == "circular" and cuts:  # what is cut off does not come in at the other end
+            source = cut(self.bb, source, sides, self._extent)
+            sides = {axis: (max(0, a), max(0, b)) for axis, (a, b) in sides.items()}
         if mode == "circular" and by_parts:
-            return wrapped(self.bb, source, sides)
-        if by_parts:  # integers as well: ``nn.pad`` is for floats
+            made = wrapped(self.bb, source, sides)
+            if made is not None or not cuts:
+                return made
+        elif by_parts:  # integers as well: ``nn.pad`` is for floats
             if mode != "constant":
                 return None
             wide = joined(self.bb, source, sides, fill, self._extent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -67,15 +68,19 @@ def wrapped(
 ) -> relax.Expr | None:
     """A tensor of which what leaves at one end of an axis comes in at the other.
 
-    None where an axis with a width is open, or a width is below 0 or beyond the axis.
+    None where an axis with a width is open, or has nothing, or a width is below 0.
     """
     shape = shape_of(source)
     for axis, pair in sides.items():
         size = shape[axis]
         if pair == (0, 0):
             continue
-        if not is_static([size, *pair]) or not 0 <= min(pair) <= max(pair) <= size:
+        if not is_static([size, *pair]) or min(pair) < 0 or size == 0:
             return None
+        if max(pair) > size:  # it comes in more than once
+            places = np.arange(-pair[0], size + pair[1]) % size
+            source = bb.normalize(relax.op.take(source, relax.const(places, "int64"), axis))
+            continue
         begins = [(size - pair[0], size)] * bool(pair[0]), [(0, pair[1])] * bool(pair[1])
         first, last = (
             [relax.op.strided_slice(source, [axis], [begin], [end]) for begin, end in bounds]

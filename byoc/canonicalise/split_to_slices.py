@@ -14,6 +14,9 @@ def split_to_slices(block: Block) -> None:
     """Rewrite splits of static shape whose parts are read one by one."""
     for var, call in block.calls("relax.split"):
         source = call.args[0]
+        if not isinstance(call.ty, relax.TupleType):  # as Relax has one part, which is all
+            block.alias(var, source)
+            continue
         shape = shape_of(source)
         readers = block.users(var)
         if shape is None or block.is_fixed(var):

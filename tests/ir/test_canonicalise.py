@@ -89,6 +89,15 @@ def test_split_becomes_slices() -> None:
     check(build, split_to_slices, expected, random(2, 4))
 
 
+def test_one_part_is_all() -> None:
+    """Where Relax gives the part itself, and no tuple of it."""
+
+    def build(emit, x):
+        return emit(op.exp(emit(op.split(x, [], axis=1))))
+
+    check(build, split_to_slices, ["relax.exp"], random(2, 4))
+
+
 @pytest.mark.parametrize("index", [0, 2, -1])
 def test_take_of_one_index_is_a_slice(index: int) -> None:
     def build(emit, x):

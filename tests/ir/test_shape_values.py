@@ -72,6 +72,7 @@ KNOWN = [
     ("ConstantOfShape", [integers(3)], {}),
     ("Identity", [SHAPE], {}),
     ("Pad", [SHAPE, integers(1, 2)], {}),
+    ("ScatterElements", [SHAPE, integers(2, -4), ShapeValue.of([H, 9])], {}),
     ("Pad", [ShapeValue.of([[H], [2]]), integers(0, 1, 2, 0), ShapeValue.of(7)], {}),
 ]
 
@@ -124,6 +125,9 @@ def test_values_are_those_of_onnx(op: str, operands: list[ShapeValue], attribute
         ("Pow", [SHAPE, floats(0.5)], {}),
         ("Pow", [SHAPE, integers(-1)], {}),
         ("Pow", [FLOAT, integers(2)], {}),
+        ("ScatterElements", [SHAPE, ShapeValue.of([H]), integers(1)], {}),
+        ("ScatterElements", [SHAPE, integers(9), integers(1)], {}),
+        ("ScatterElements", [SHAPE, integers(1), integers(1)], {"reduction": "add"}),
         ("Pad", [SHAPE, ShapeValue.of([H, 2])], {}),
         ("Pad", [SHAPE, integers(1, -1)], {}),
         ("Pad", [SHAPE, integers(1, 1)], {"mode": "edge"}),

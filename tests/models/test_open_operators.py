@@ -140,3 +140,28 @@ def test_counts_of_words_in_any_number_of_texts(
             texts = np.random.default_rng(rows).integers(2, 6, (rows, words))
             inputs = {"x": texts.astype(np.float32)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_rows_at_places_as_index_copy_is_exported(tmp_path: Path) -> None:
+    """PyTorch's older exporter writes one extent of the tensor's shape anew, for the places."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Shape", ["places"], ["count"]),
+        helper.make_node("ScatterElements", ["shape", "axis", "count"], ["wide"]),
+        helper.make_node("Equal", ["wide", "none"], ["left_out"]),
+        helper.make_node("Where", ["left_out", "ones", "wide"], ["extents"]),
+        helper.make_node("Unsqueeze", ["places", "around"], ["upright"]),
+        helper.make_node("Expand", ["upright", "extents"], ["whole"]),
+        helper.make_node("Exp", ["x"], ["source"]),
+        helper.make_node("Slice", ["source", "zero", "two", "axis"], ["rows"]),
+        helper.make_node("ScatterElements", ["x", "whole", "rows"], ["y"], axis=2),
+    ]
+    lists = {"places": [3, 1], "axis": [2], "none": [-1] * 4, "ones": [1] * 4, "around": [0, 1, 3]}
+    constants = {name: np.array(values) for name, values in (lists | {"zero": [0]}).items()}
+    model = model_of(nodes, ["n", 3, 8, "d"], two=np.array([2]), **constants)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for shape in ((2, 3, 8, 4), (1, 3, 8, 7)):
+            inputs = {"x": drawn(*shape)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

@@ -123,6 +123,18 @@ def _transpose(attrs: dict[str, Any], x: ShapeValue) -> ShapeValue:
     return _moved(x, np.transpose(x.elements, attrs.get("perm")))
 
 
+def _scatter(
+    attrs: dict[str, Any], x: ShapeValue, at: ShapeValue, updates: ShapeValue
+) -> ShapeValue | None:
+    """Some elements of a vector as others, as exporters write the shape of index_copy's places."""
+    if x.elements.ndim != 1 or attrs.get("reduction", b"none") != b"none":
+        return None
+    elements = x.elements.copy()
+    for place, element in zip(at.integers, updates.elements.tolist(), strict=True):
+        elements[place] = element
+    return _moved(x, elements)
+
+
 def _moved(x: ShapeValue, elements: Any) -> ShapeValue:
     # Indexing that leaves one element gives that element instead of an array without axes.
     array = np.empty(np.shape(elements), object)
@@ -142,4 +154,6 @@ MOVES: dict[str, Callable[..., ShapeValue | None]] = {
     "Squeeze": _squeeze,
     "Reshape": _reshape,
     "Transpose": _transpose,
+    "Scatter": _scatter,
+    "ScatterElements": _scatter,
 }

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch._export.verifier import Verifier
 
+from byoc.frontends.torch.bounded_tables import BOUNDED_TABLES
 from byoc.frontends.torch.open_grids import GRIDS
 from byoc.frontends.torch.open_places import PLACES
 from byoc.frontends.torch.open_sounds import SOUNDS
@@ -103,5 +104,9 @@ _ALLOWED = Verifier.allowed_op_types
 #: Points that PyTorch takes for few, and numbers of each for which differences are fast enough.
 _FEW, _NARROW = 25, 32
 
-#: Functions that ask sizes themselves, or take more than sizes otherwise.
-_OTHERS = {(F, "scaled_dot_product_attention"): _attention, (torch, "cdist"): _distances}
+#: Functions that ask sizes themselves, take more than sizes otherwise, or write what they read.
+_OTHERS = {
+    (F, "scaled_dot_product_attention"): _attention,
+    (torch, "cdist"): _distances,
+    **BOUNDED_TABLES,
+}

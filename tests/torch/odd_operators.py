@@ -8,6 +8,8 @@ from torch import nn
 
 from tests.torch.case import Case
 
+aten = torch.ops.aten
+
 _NUMBERS = torch.tensor([-3.7, -0.5, -0.0, 0.0, 0.3, 2.5, torch.inf, torch.nan])
 _OTHERS = torch.tensor([0.0, -2.0, 0.0, 0.0, torch.nan, 1.5, 3.0, 1.0])
 _INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 11]])
@@ -64,6 +66,21 @@ ODD: dict[str, Case] = {
     "floor_divide_unbounded": (torch.floor_divide, (_DIVIDENDS, _DIVISORS)),
     "remainder_unbounded": (torch.remainder, (_DIVIDENDS, _DIVISORS)),
     "layer_norm_doubles": (nn.LayerNorm(6, dtype=torch.float64), (_DOUBLES,)),
+    "copies": (
+        lambda x: torch.cat([aten.permute_copy(x, [1, 0])[:2], *aten.split_copy(x, 2)]),
+        ((4, 4),),
+    ),
+    "copied_parts": (
+        lambda x: torch.stack(
+            [
+                *(aten.slice_copy(x, 1, 1, 4), aten.narrow_copy(x, 1, 0, 3)),
+                aten.as_strided_copy(x, [2, 3], [5, 1], 1),
+                torch.stack(aten.unbind_copy(x, 1)[:3], 1),
+                aten.select_copy(x, 0, 1)[:3].expand(2, 3),
+            ]
+        ),
+        ((2, 5),),
+    ),
     "rms_norm_computed_scale": (lambda x, y: F.rms_norm(x, (6,), y), ((3, 4, 6), (6,))),
     "rms_norm_of_all": (lambda x, y: F.rms_norm(x, (4, 6), y), ((4, 6), (4, 6))),
     "rms_norm_doubles": (lambda x: F.rms_norm(x, (6,), eps=1e-3), (_DOUBLES,)),

@@ -160,6 +160,8 @@ def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         aten.ldexp.Tensor: power_of_two_times,
         aten.diagonal_scatter.default: diagonal_scatter,
         aten.as_strided.default: strided,
+        aten.as_strided_copy.default: strided,
+        aten.narrow_copy.default: torch.narrow,
         aten.conv_tbc.default: convolution_of_steps,
         aten._convolution.default: convolution_as_traced,
         aten._convolution.deprecated: convolution_as_traced,

@@ -397,21 +397,29 @@ _RESHAPES = (
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
     *("view_as", "reshape_as", "_reshape_alias", "view_copy", "unsqueeze_copy", "squeeze_copy"),
 )
-_SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk", "tensor_split")
+_SPLITS = (
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unsafe_split",
+    "unsafe_chunk",
+    "tensor_split",
+    "split_copy",
+)
 
 MOVEMENT = {
     **dict.fromkeys(_RESHAPES, reshaped),
     **dict.fromkeys(_SPLITS, split),
-    "permute": permute,
+    **dict.fromkeys(("permute", "permute_copy"), permute),
     "transpose.int": transpose,
     **dict.fromkeys(("t", "mT", "numpy_T"), transpose),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expand),
     "cat": concatenate,
     "concat": concatenate,
     "stack": stack,
-    "unbind.int": unbind,
-    "slice.Tensor": slice_,
-    "select.int": select,
+    **dict.fromkeys(("unbind.int", "unbind_copy.int"), unbind),
+    **dict.fromkeys(("slice.Tensor", "slice_copy.Tensor"), slice_),
+    **dict.fromkeys(("select.int", "select_copy.int"), select),
     "copy": copied,
     "diagonal": diagonal,
     "unfold": unfold,

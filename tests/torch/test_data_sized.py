@@ -259,3 +259,28 @@ def test_a_mask_beside_places_is_refused() -> None:
 
     with pytest.raises(byoc.ByocError, match="need the mask alone"):
         byoc.compile(Both().eval(), example_inputs=(torch.ones(4, 4),))
+
+
+class SelectedBeside(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x.masked_select(mask) * 2
+
+
+def test_a_mask_of_open_sizes_of_its_own(tmp_path: Path) -> None:
+    """The tracer leaves it to the call that the tensor and the mask are as long."""
+    module, library = SelectedBeside().eval(), tmp_path / "selected.so"
+    sizes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    given = torch.randn(6, 4), torch.randn(6, 4) > 0
+    compiled = byoc.compile(
+        module, library, example_inputs=given, dynamic_shapes=(sizes, sizes), min_bytes=0
+    )
+    assert len(compiled.report.regions) == 1
+    assert {entry.op for entry in compiled.report.left} == {
+        "relax.nonzero",
+        "relax.reshape",  # which compares the sizes
+    }
+    with byoc.load(library) as model:
+        for shape in ((6, 4), (3, 7)):
+            x, mask = torch.randn(shape), torch.randn(shape) > 0
+            found = torch.from_numpy(model(x.numpy(), mask.numpy()))
+            torch.testing.assert_close(found, module(x, mask))

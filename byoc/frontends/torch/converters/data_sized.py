@@ -18,7 +18,8 @@ from byoc.frontends.torch.converters.indexing import is_element
 from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
-from byoc.ir.dataflow import dtype_of
+from byoc.ir.dataflow import dtype_of, shape_of
+from codegen_cc.dim import same
 
 op = relax.op
 
@@ -75,11 +76,24 @@ def _is_mask(g: Graph, places: Value) -> bool:
 def masked_select(g: Graph, x: Value, mask: Value) -> relax.Expr:
     """The elements where a mask is true, one after another, of tensors that broadcast."""
     tensor, chosen = g.tensor(x), g.tensor(mask, "bool")
+    chosen = g.with_extents(chosen, _unlike(chosen, tensor))
     both = g.emit(op.where(chosen, tensor, tensor))
     shape = list(both.ty.shape.values)
     whole = op.reshape(g.emit(op.broadcast_to(chosen, shape)), [-1])
     (places,) = _places(g, g.emit(whole), g.results[0].shape[0])
     return op.take(g.emit(op.reshape(both, [-1])), places, 0)
+
+
+def _unlike(tensor: relax.Expr, other: relax.Expr) -> dict[int, Any]:
+    """What the axes of another tensor are, where those of the first have open sizes of their own
+    and none is repeated: PyTorch has them equal."""
+    extents, shape, wanted = other.ty.shape.values, shape_of(tensor), shape_of(other)
+    axes = range(-min(len(shape), len(wanted)), 0)
+    return {
+        axis: extents[axis]
+        for axis in axes
+        if 1 not in (shape[axis], wanted[axis]) and not same(shape[axis], wanted[axis])
+    }
 
 
 def unique(

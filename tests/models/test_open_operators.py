@@ -165,3 +165,19 @@ def test_rows_at_places_as_index_copy_is_exported(tmp_path: Path) -> None:
         for shape in ((2, 3, 8, 4), (1, 3, 8, 7)):
             inputs = {"x": drawn(*shape)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_parts_of_an_open_axis(tmp_path: Path) -> None:
+    """GLU along an axis whose half is open."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b"], axis=1),
+        helper.make_node("Sigmoid", ["b"], ["gate"]),
+        helper.make_node("Mul", ["a", "gate"], ["y"]),
+    ]
+    model = model_of(nodes, [2, "n", 3])
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for length in (2, 10):
+            inputs = {"x": drawn(2, length, 3)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

@@ -181,3 +181,19 @@ def test_parts_of_an_open_axis(tmp_path: Path) -> None:
         for length in (2, 10):
             inputs = {"x": drawn(2, length, 3)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_smooth_images_of_any_number(tmp_path: Path) -> None:
+    """Antialiased to a known size, with sizes that begin with the open one."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["first"], end=2),
+        helper.make_node("Concat", ["first", "size"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1),
+    ]
+    model = model_of(nodes, ["n", 3, 10, 20], 18, size=np.array([3, 7]))
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for count in (1, 4):
+            inputs = {"x": drawn(count, 3, 10, 20)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

@@ -21,7 +21,7 @@ from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.ir.dataflow import array_of, shape_of
 from byoc.ir.resized_volume import resized_volume
 from byoc.patterns.image import DIVIDED
-from codegen_cc.dim import Dim, is_static, normal, symbols
+from codegen_cc.dim import Dim, is_static, normal, same, symbols
 from codegen_cc.region.relax_dims import relax_dims
 
 #: Methods of ``relax.image.resize2d`` by ONNX's modes.
@@ -45,9 +45,9 @@ _ROWS = 2
 
 
 def is_symbolic_image(inputs: Sequence[relax.Expr | None]) -> bool:
-    """Whether ``resized_image`` is needed: symbols in height, width, sizes, or no shape.
+    """Whether ``resized_image`` is needed: symbols in height, width, their sizes, or no shape.
 
-    Of lines whose sizes are all known there are converters for more forms.
+    Where these are all known there are converters for more forms.
     """
     image = inputs[0]
     if image.ty.ndim not in RANKS:
@@ -57,7 +57,11 @@ def is_symbolic_image(inputs: Sequence[relax.Expr | None]) -> bool:
     if image.ty.ndim == LINE:
         wanted = relax_dims(sizes.values) if given else ()
         return shape is not None and not is_static([*shape[2:], *wanted])
-    return shape is None or not is_static(shape[2:]) or given
+    if shape is None or not is_static(shape[2:]):
+        return True
+    wanted = relax_dims(sizes.values) if given else shape
+    kept = len(wanted) == len(shape) and all(map(same, wanted[:2], shape[:2]))
+    return not (kept and is_static(wanted[2:]))
 
 
 def resized_image(

@@ -78,6 +78,26 @@ def test_external_data_stay_in_their_file(tmp_path: Path) -> None:
     assert_agrees(onnxruntime_outputs(apart.whole(), feed), onnxruntime_outputs(model, feed))
 
 
+def test_memory_that_numpy_shows_for_reading_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NumPy 1.26 and 2.1 show that of TVM's tensors."""
+
+    def shown(tensor: object) -> np.ndarray:
+        values = from_dlpack(tensor)
+        values.flags.writeable = False
+        return values
+
+    from_dlpack = np.from_dlpack
+    monkeypatch.setattr(np, "from_dlpack", shown)
+    onnx.save(two_products(), tmp_path / "m.onnx")
+    made = byoc.compile(tmp_path / "m.onnx", tmp_path / "m.so")
+    assert len(made.report.regions) == 1 and not made.report.left
+    inputs = {"x": random(2, 256)}
+    found = byoc.load(made.path).run(inputs)
+    assert_agrees(found, onnxruntime_outputs(two_products(), inputs))
+
+
 def test_a_file_that_changes_is_named(tmp_path: Path) -> None:
     path = saved(two_products(), tmp_path)
     apart = prepare_apart(path)

@@ -104,7 +104,7 @@ class _NamingImporter(ControlFlowImporter):
         if fetch is None or tensor_proto.HasField("raw_data"):  # of a branch, perhaps
             return super()._parse_array(tensor_proto)
         tensor = tvm.runtime.empty(tuple(tensor_proto.dims), "float32")
-        fetch(np.from_dlpack(tensor))  # the same memory: weights are large
+        _fill(tensor, fetch)
         return tensor
 
     def _parse_value_proto(self, value_proto: Any) -> str:
@@ -112,3 +112,17 @@ class _NamingImporter(ControlFlowImporter):
         if isinstance(value_proto, onnx.NodeProto):
             self.bb.begin(known_as(value_proto))
         return super()._parse_value_proto(value_proto)
+
+
+def _fill(tensor: tvm.runtime.Tensor, fetch: Fetch) -> None:
+    """Let ``fetch`` write into a tensor's own memory: weights are large.
+
+    Older NumPy (1.26, 2.1) shows such memory for reading only; it takes a copy there.
+    """
+    values = np.from_dlpack(tensor)
+    if values.flags.writeable:
+        fetch(values)
+        return
+    values = np.empty(values.shape, values.dtype)
+    fetch(values)
+    tensor.copyfrom(values)

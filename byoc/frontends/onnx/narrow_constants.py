@@ -17,23 +17,22 @@ from onnx import TensorProto, helper, numpy_helper
 from byoc.frontends.onnx.graph_names import FreshNames, all_graphs, replace_nodes
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 
+#: By name, as an older onnx has fewer: 2 bits since 1.20, FLOAT4E2M1 since 1.18.
+_KNOWN = dict(TensorProto.DataType.items())
 #: Dtypes of integers, those that hold the same values, and the least and the greatest of these.
 _INTEGERS = {
-    TensorProto.INT2: (np.int8, -2, 1),
-    TensorProto.INT4: (np.int8, -8, 7),
-    TensorProto.UINT2: (np.uint8, 0, 3),
-    TensorProto.UINT4: (np.uint8, 0, 15),
+    _KNOWN[name]: held
+    for name, held in (
+        ("INT2", (np.int8, -2, 1)),
+        ("INT4", (np.int8, -8, 7)),
+        ("UINT2", (np.uint8, 0, 3)),
+        ("UINT4", (np.uint8, 0, 15)),
+    )
+    if name in _KNOWN
 }
 
 _FLOATS = frozenset(
-    (
-        TensorProto.FLOAT4E2M1,
-        TensorProto.FLOAT8E4M3FN,
-        TensorProto.FLOAT8E4M3FNUZ,
-        TensorProto.FLOAT8E5M2,
-        TensorProto.FLOAT8E5M2FNUZ,
-        TensorProto.FLOAT8E8M0,
-    )
+    number for name, number in _KNOWN.items() if name.startswith(("FLOAT4", "FLOAT8"))
 )
 
 #: The operator that reads uint8 as two numbers of 4 bits: its tables become int8.

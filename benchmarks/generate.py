@@ -168,7 +168,8 @@ def _build_products(shape: Shape, form: Form, folder: Path) -> None:
     folder.mkdir()
     for part, model in products(shape).items():
         model = weight_only(model, form.bits) if form.bits else model
-        with warnings.catch_warnings(action="ignore", category=AxesNote):
+        with warnings.catch_warnings():  # its keywords are of Python 3.11
+            warnings.simplefilter("ignore", AxesNote)
             compile(model, folder / f"{part}.so", precision=form.precision)
 
 

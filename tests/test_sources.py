@@ -86,6 +86,26 @@ def test_functions_are_short() -> None:
     assert {name: n for name, n in lengths.items() if n > LONGEST_FUNCTION} == {}
 
 
+def test_keywords_are_those_of_the_oldest_python() -> None:
+    """Of functions of Python whose newer keywords no check of types sees here."""
+    newer = {"catch_warnings": {"action", "category", "lineno", "append"}}  # 3.11
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in sources("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if {word.arg for word in node.keywords} & newer.get(node.func.attr, set())
+    ]
+    assert found == []
+
+
+def test_dtypes_of_onnx_are_those_of_the_oldest() -> None:
+    """Newer ones are looked up by name, where the installed onnx has them."""
+    newer = re.compile(r"TensorProto\.(U?INT2|FLOAT4\w+|FLOAT8E8M0)\b")  # 1.18 to 1.20
+    files = [file for file in modules().values() if newer.search(file.read_text(encoding="utf-8"))]
+    assert files == []
+
+
 def test_what_the_product_imports_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = [re.split(r"[<>=!\[ ]", line)[0] for line in project["dependencies"]]

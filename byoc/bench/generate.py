@@ -347,7 +347,8 @@ def compile_decoder(source: Path, library: Path, precision: str) -> None:
     from byoc.compiler.compile import compile
     from byoc.errors import AxesNote
 
-    with warnings.catch_warnings(action="ignore", category=AxesNote):
+    with warnings.catch_warnings():  # its keywords are of Python 3.11
+        warnings.simplefilter("ignore", AxesNote)
         compile(source, library, states=True, precision=precision)
 
 

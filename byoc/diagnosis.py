@@ -113,6 +113,8 @@ def _kernels() -> Finding:
 
 
 def _compiler() -> Finding:
+    from codegen_cc.link.toolchain import require_linking
+
     try:
         command = HOST.compiler()
         HOST.archiver()
@@ -122,6 +124,10 @@ def _compiler() -> Finding:
     if said is None:
         missing = f"{command[0]} does not run"
         return Finding("C compiler", missing=missing, remedy=INSTALL, needed=True)
+    try:
+        require_linking()
+    except ByocError as error:
+        return Finding("C compiler", missing=str(error), remedy="export CC=gcc", needed=True)
     return Finding("C compiler", f"{said} ({command[0]})", needed=True)
 
 

@@ -39,9 +39,15 @@ class ObjectFile:
 
     def write(self, offset: int, content: memoryview) -> None:
         """Place bytes in the section."""
-        with self._path.open("r+b" if self._path.exists() else "wb") as file:
-            file.seek(_HEADER + offset)
-            file.write(content)
+        try:
+            with self._path.open("r+b" if self._path.exists() else "wb") as file:
+                file.seek(_HEADER + offset)
+                file.write(content)
+        except OSError as error:  # a folder for what is temporary may be small
+            raise ToolchainError(
+                f"cannot write weights into {self._path.parent}: {error.strerror}; let TMPDIR be a"
+                " folder with more room"
+            ) from error
 
     def finish(
         self, section: str, nbytes: int, symbols: Sequence[tuple[str, int, int]], like: Path

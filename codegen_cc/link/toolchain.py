@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +36,8 @@ _STRICT = tuple(
 #: The checks of calls are in the kernels' archive, compiled before (ext_tvm_entry.h).
 _APART = ("-DEXT_ENTRY_APART",)
 _SOURCE = ("-c", "region.c", "-o", "code.o")
+#: Lines of linkers, and TVM's before what they said, that tell no reason.
+_NO_REASON = re.compile(r"^Compilation error:$|ld returned \d|linker command failed")
 #: Starts of names that TVM's runtime or the linker define.
 _ELSEWHERE = ("TVM", "_GLOBAL_OFFSET_TABLE_", "_TLS_MODULE_BASE_", "__tls_", "__dso_handle")
 
@@ -106,6 +110,18 @@ def build_object(
         _require_defined(target, missing, libraries, callers or {})
     keep_global(directory / "region.o", keep)
     return directory / "region.o"
+
+
+def require_linking(target: Target = HOST) -> None:
+    """Raise ``ToolchainError`` where the compiler does not make objects, and one of several.
+
+    TinyCC, which may be the ``cc`` of a system, makes programs and no such object.
+    """
+    with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
+        Path(folder, "region.c").write_text("int region;\n", encoding="ascii")
+        _run([*target.compiler(), *C_FLAGS, *_SOURCE], Path(folder))
+        group = ["-Wl,--start-group", "code.o", "-Wl,--end-group"]
+        _run([*target.compiler(), "-r", "-nostdlib", "-o", "region.o", *group], Path(folder))
 
 
 def _light(cc: Sequence[str]) -> str:
@@ -182,9 +198,11 @@ def _run(command: list[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     made = command[command.index("-o") + 1]
     if done.returncode != 0 or not Path(directory, made).is_file():
+        advice = "keep the generated source with --dump-code and compile it by hand"
+        if "-r" in command:  # nothing of the source's
+            advice = "gcc, clang and zig can link that, by the variable CC"
         raise ToolchainError(
-            f"{Path(command[0]).name} failed on {made}: {telling_line(done.stderr)}; "
-            "keep the generated source with --dump-code and compile it by hand"
+            f"{Path(command[0]).name} failed on {made}: {telling_line(done.stderr)}; {advice}"
         )
 
 
@@ -194,6 +212,8 @@ def telling_line(said: str) -> str:
     That a disk is full comes in a line before the one with "error".
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
+    # What only says that there was an error is not the line, if there is another.
+    lines = [line for line in lines if not _NO_REASON.search(line)] or lines
     for sign in (os.strerror(errno.ENOSPC), "error"):
         if found := next((line for line in lines if sign.lower() in line.lower()), None):
             return found

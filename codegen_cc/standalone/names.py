@@ -10,14 +10,18 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
-from codegen_cc.errors import CodegenError
+from codegen_cc.errors import CodegenError, ToolchainError
 from codegen_cc.link.system_libraries import has_library, not_in_system
+from codegen_cc.link.toolchain import telling_line
 from codegen_cc.target import Target
 
 _LONGEST = 40
 #: Starts of names that the common headers and the runtime inside a library have.
 _TAKEN = ("byoc", "ext", "tvm")
+#: What the compiler repeats where it has a header.
+_FOUND = "byoc_found_it"
 
 
 def default_name(stem: str) -> str:
@@ -53,8 +57,9 @@ def _meets_the_system(name: str, functions: Sequence[str], target: Target) -> st
         return f"the system has a library lib{name}.so or lib{name}.a"
     if taken := sorted(set(functions) - not_in_system(set(functions), target)):
         return f"the system's libraries have a function {taken[0]}"
-    text = f"#if __has_include(<{name}.h>)\n#error taken\n#endif\n"
+    text = f"#if __has_include(<{name}.h>)\n{_FOUND}\n#endif\n"
     command = [*target.compiler(), "-E", "-x", "c", "-"]
-    if subprocess.run(command, input=text, capture_output=True, text=True).returncode != 0:
-        return f"the system has a header {name}.h"
-    return None
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ToolchainError(f"{Path(command[0]).name} failed: {telling_line(done.stderr)}")
+    return f"the system has a header {name}.h" if _FOUND in done.stdout else None

@@ -15,10 +15,13 @@ import numpy as np
 import pytest
 
 import byoc
+from byoc import diagnosis
 from byoc.errors import CompileError
 from codegen_cc import c_compiler
 from codegen_cc.errors import ToolchainError
+from codegen_cc.link.object_file import ObjectFile
 from codegen_cc.link.objects import defined_functions, keep_global, undefined
+from codegen_cc.link.toolchain import telling_line
 from codegen_cc.target import Target
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.libraries.sample import SampleLibrary, two_products
@@ -95,6 +98,49 @@ def test_a_variable_that_names_none(
     monkeypatch.setenv("CC", command)
     with pytest.raises(ToolchainError, match=re.escape(said)):
         byoc.compile(two_by_two(), tmp_path / "m.so")
+
+
+@pytest.fixture
+def no_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A compiler that makes no object of several, as TinyCC."""
+    program = tmp_path / "small-cc"
+    program.write_text(
+        "#!/bin/sh\nfor word; do [ $word = -r ] && echo 'small-cc: error: no such option' >&2"
+        ' && exit 1; done\nexec gcc "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("CC", str(program))
+    return "small-cc failed on region.o: small-cc: error: no such option; gcc, clang and zig"
+
+
+def test_a_compiler_that_joins_no_objects(no_linker: str, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=re.escape(no_linker)):
+        byoc.compile(two_by_two(), tmp_path / "m.so")
+    finding = diagnosis._compiler()
+    assert not finding.found and finding.missing.startswith(no_linker)
+
+
+def test_a_failing_compiler_does_not_refuse_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for a header of that name, and its failure taken for one."""
+    monkeypatch.setenv("CC", "gcc -no-such-option")
+    with pytest.raises(ToolchainError, match=r"gcc failed: .*no-such-option"):
+        byoc.compile_standalone(two_by_two(), tmp_path / "library", name="plain")
+
+
+def test_lines_that_tell_a_reason() -> None:
+    reason = "/usr/bin/ld: m.so: no symbol version section for versioned symbol"
+    said = f"Compilation error:\n{reason}\ncollect2: error: ld returned 1 exit status\n"
+    assert telling_line(said) == reason
+    assert telling_line("Compilation error:\n") == "Compilation error:"
+
+
+def test_no_room_for_what_is_temporary(tmp_path: Path) -> None:
+    weights = ObjectFile(tmp_path / "weights.o")
+    (tmp_path / "weights.o").symlink_to("/dev/full")
+    with pytest.raises(ToolchainError, match=rf"into {tmp_path}: No space .* TMPDIR"):
+        weights.write(0, memoryview(bytes(9)))
 
 
 def test_without_it_the_extra_is_named(no_path: None, monkeypatch: pytest.MonkeyPatch) -> None:

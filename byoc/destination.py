@@ -33,7 +33,7 @@ def require_file_to_write(
         raise kind(f"cannot write {file}: there is no folder {file.parent}")
     if not file.parent.is_dir():
         raise kind(f"cannot write {file}: {file.parent} is no folder")
-    if file.is_dir():
+    if _there(file, file, kind) and file.is_dir():  # the former finds a name that is too long
         raise kind(f"cannot write {file}: it is a folder; give a file name")
     place = file.resolve()
     if any(Path(other).resolve() == place for other in others):
@@ -44,7 +44,9 @@ def require_file_to_write(
 def write_whole(file: Path, content: str | bytes, kind: type[ByocError]) -> None:
     """Write a file whole, or leave what is there; raises ``kind``."""
     with unfinished_file(file, kind) as unfinished:
-        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        # Names of files need not be text, and a report names the model's.
+        text = isinstance(content, str)
+        unfinished.write_bytes(content.encode(errors="backslashreplace") if text else content)
 
 
 @contextmanager

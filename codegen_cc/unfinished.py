@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import string
@@ -14,6 +15,9 @@ from pathlib import Path
 _STALE = 24 * 3600
 #: Of its name, behind that of the output.
 _LETTERS = string.ascii_lowercase + string.digits
+_COUNT = 8
+#: Bytes of a name, in the file systems of Linux.
+_LONGEST = 255
 
 
 @contextmanager
@@ -23,17 +27,24 @@ def folder_beside(output: Path) -> Iterator[Path]:
     It is removed at the end, whatever happens; a process that is killed leaves its folder, whose
     name begins with ``.NAME.``, to the next one that writes ``output`` a day later or more.
     """
-    prefix = f".{output.name}."
-    for old in output.parent.glob(f"{_quoted(prefix)}????????"):
+    prefix = f".{_shortened(output.name)}."
+    for old in output.parent.glob(f"{_quoted(prefix)}{'?' * _COUNT}"):
         if old.is_dir() and not old.is_symlink() and time.time() - old.stat().st_mtime > _STALE:
             shutil.rmtree(old, ignore_errors=True)
     # Named before it is there: no signal finds a folder that nobody knows of yet.
-    folder = output.with_name(prefix + "".join(secrets.choice(_LETTERS) for _ in range(8)))
+    folder = output.with_name(prefix + "".join(secrets.choice(_LETTERS) for _ in range(_COUNT)))
     try:
         folder.mkdir(mode=0o700)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shortened(name: str) -> str:
+    """As much of a name's beginning as leaves room for the dots and letters around it."""
+    while len(os.fsencode(name)) > _LONGEST - len("..") - _COUNT:
+        name = name[:-1]
+    return name
 
 
 def _quoted(name: str) -> str:

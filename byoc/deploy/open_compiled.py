@@ -29,6 +29,12 @@ def open_compiled(path: Path) -> tuple[tvm_ffi.Module, Metadata]:
         if metadata.form == "plain":  # it may need any of them
             load_extras()
     try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise LoadError(
+            f"cannot load {path}: TVM's loader reads paths as UTF-8, which this is not; rename it"
+        ) from error
+    try:
         return _open(path.resolve()), metadata
     except Exception as error:
         raise LoadError(f"cannot load {path}: {first_line(error)}") from error

@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 import byoc
+from byoc.cli import main
 from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.unfinished import folder_beside
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
@@ -64,6 +65,30 @@ def test_two_compilations_to_one_file(model: Path, tmp_path: Path) -> None:
         assert process.returncode == 0, said
     assert os.listdir(output.parent) == ["m.so"]
     assert is_right(output)
+
+
+def test_the_longest_names(tmp_path: Path) -> None:
+    """A folder beside a file has a longer name than it, of which file systems take 255 bytes."""
+    for name in ("n" * 252 + ".so", "\u00fc" * 126 + ".so"):
+        byoc.compile(two_by_two(), tmp_path / name)
+        assert os.listdir(tmp_path) == [name] and is_right(tmp_path / name)
+        (tmp_path / name).unlink()
+    with pytest.raises(byoc.CompileError, match=r"File name too long$"):
+        byoc.compile(two_by_two(), tmp_path / ("n" * 253 + ".so"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """As of archives from systems with other letters."""
+    model, library = (tmp_path / os.fsdecode(b"gr\xf6\xdfe" + end) for end in (b".onnx", b".so"))
+    onnx.save(two_by_two(), model)
+    assert len(byoc.compile(model, library).report.regions) == 1
+    with pytest.raises(byoc.LoadError, match="reads paths as UTF-8, which this is not; rename it"):
+        byoc.load(library)
+    assert is_right(library.rename(tmp_path / "m.so"))
+    page = tmp_path / "r.html"
+    assert main(["partition", str(model), "--html", str(page), "-q"]) == 0
+    assert "</html>" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])

@@ -181,7 +181,7 @@ def test_images_that_are_cut_into_blocks(tmp_path: Path) -> None:
             inputs = {"x": _drawn(*shape)}
             wanted = onnxruntime_outputs(model, inputs)["y"]
             np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-6)
-        with pytest.raises(byoc.InputError, match="must be 2\*h"):
+        with pytest.raises(byoc.InputError, match=r"must be 2\*h"):
             library.run({"x": _drawn(1, 3, 5, 4)})
 
 

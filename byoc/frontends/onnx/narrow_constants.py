@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from byoc.frontends.onnx.graph_names import FreshNames, all_graphs, replace_nodes
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 
-#: By name, as an older onnx has fewer: 2 bits since 1.20, FLOAT4E2M1 since 1.18.
+#: By name, as an older onnx has fewer: 1.16 has no integers of 2 bits and no floats of 4.
 _KNOWN = dict(TensorProto.DataType.items())
 #: Dtypes of integers, those that hold the same values, and the least and the greatest of these.
 _INTEGERS = {

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import byoc
-from byoc.errors import ImportFailure
+from byoc.errors import ImportFailure, ModelError
 
 
 class Words(nn.Module):
@@ -44,3 +44,19 @@ def test_a_table_that_the_caller_gives_is_written() -> None:
 
     with pytest.raises(ImportFailure, match="embedding_renorm"):
         byoc.compile(Given().eval(), example_inputs=(torch.tensor([1]), torch.randn(9, 4)))
+
+
+@torch.no_grad()
+def test_a_table_that_something_else_reads_is_refused() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(9, 4, max_norm=1.0)
+            self.back = nn.Linear(4, 9)
+            self.back.weight = self.words.weight
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.back(torch.relu(self.words(words)))
+
+    with pytest.raises(ModelError, match="in place, call by call, and linear reads"):
+        byoc.compile(Tied().eval(), example_inputs=(torch.tensor([1, 4]),))

@@ -18,6 +18,7 @@ from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
 from byoc.frontends.torch.asserted import PassedAssertions
+from byoc.frontends.torch.bounded_tables import require_sole_readers
 from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
     attention_of_any_length,
@@ -333,6 +334,7 @@ def exported(
         raise ModelError(why) from failure
     else:
         derives = False
+    require_sole_readers(program)
     names = symbol_names(declared(program))
     made = Program(program, model, symbols=names, derives=derives)
     extents = [n for array in made.examples().values() for n in array.shape]

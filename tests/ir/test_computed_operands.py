@@ -149,7 +149,7 @@ def test_places_of_maxima_that_are_no_numbers(tmp_path: Path) -> None:
         ["places", "y"],
     )
     report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
-    assert [left.op for left in report.left] == ["relax.call_tir(loops)"]
+    assert len(report.regions) == 1 and report.left == ()
     found = byoc.load(tmp_path / "m.so").run({"x": x})
     assert found["places"].ravel().tolist() == [0, 7, 8, 10]
     assert np.isnan(found["y"]).sum() == 2 and np.isnan(found["y"][0, 0, 0, 0])

@@ -70,6 +70,32 @@ def test_hardmax_of_nothing(tmp_path: Path, opset: int) -> None:
         assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
 
 
+WINDOWS = {
+    "side by side": {"kernel_shape": [2, 2], "strides": [2, 2]},
+    "over the edge": {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    "rounded up": {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1},
+    "with gaps, by columns": {"kernel_shape": [3, 2], "dilations": [2, 1], "storage_order": 1},
+    "more edge than image": {"kernel_shape": [7, 7], "pads": [6, 5, 6, 5], "strides": [1, 1]},
+    "of lines": {"kernel_shape": [3], "strides": [2], "pads": [1, 1]},
+    "of volumes": {"kernel_shape": [2, 2, 2], "strides": [2, 1, 2], "storage_order": 1},
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_places_in_images_of_known_size(name: str, tmp_path: Path) -> None:
+    """Of elements of which many are equal, in any number of images."""
+    window = WINDOWS[name]
+    sizes = [7, 9, 5][: len(window["kernel_shape"])]
+    pool = helper.make_node("MaxPool", ["x"], ["p", "i"], **window)
+    model = model_of([pool, helper.make_node("Cast", ["i"], ["y"], to=1)], ["n", 2, *sizes])
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for count in (1, 3):
+            inputs = {"x": np.round(2 * drawn(count, 2, *sizes))}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
 def test_pools_that_tell_places(tmp_path: Path) -> None:
     """And what puts the greatest elements back there, as SegNet and ENet do."""
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}

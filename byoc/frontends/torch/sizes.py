@@ -21,12 +21,6 @@ from codegen_cc.region.relax_dims import relax_dims
 op = relax.op
 
 
-def known_extents(tensor: relax.Expr, first: int) -> list[int] | None:
-    """The extents from an axis on; None where one is not known."""
-    found = [getattr(size, "value", None) for size in tensor.ty.shape.values[first:]]
-    return None if None in found else [int(size) for size in found]
-
-
 def size_tensor(builder: NamedBuilder, extent: Any, dtype: str) -> relax.Expr:
     """An extent, or a difference of extents, as a tensor without axes."""
     size = getattr(extent, "value", extent)

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from tvm import relax, te, tirx, topi
 
+from byoc.frontends.places_of_greatest import known_extents, places_of_greatest
 from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.converters.resizing import RESIZING
-from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greatest
-from byoc.frontends.torch.sizes import known_extents
+from byoc.frontends.torch.converters.sampling import SAMPLING
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of
 from codegen_cc.region.relax_dims import relax_dims
@@ -123,8 +123,7 @@ def max_pool_with_places(spatial: int) -> Callable[..., list[relax.Expr | None]]
         alone = image.ty.ndim == spatial + 1
         if alone:
             image, values = (g.emit(op.expand_dims(each, 0)) for each in (image, values))
-        ends = _ends(g, shape_of(image)[2:], windows, named["ceil_mode"])
-        places = g.emit(places_of_greatest(g, image, values, windows, ends))
+        places = g.emit(places_of_greatest(g.emit, image, values, windows, last_nan=True))
         return [op.squeeze(each, [0]) if alone else each for each in (values, places)]
 
     return convert

@@ -3,8 +3,6 @@
 isinf(x)            = |x| == inf
 isfinite(x)         = |x| < inf
 isnan(float64(x))   = isnan(x), and so the two above
-cosh(x)             = e / 2 * e + 1 / 2 / e / e                 where e = exp(|x| / 2)
-sinh(x)             = sign(x) * (the same, with -), or a series where |x| < 1
 bitwise_not(x)      = -1 - x, or 255 - x of bytes
 square(x)           = x * x
 negative(x)         = 0 - x            of integers
@@ -23,7 +21,6 @@ argmax(x)           = argmax(float(x == max(x)))        of integers, which float
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from tvm import relax, tirx
@@ -65,30 +62,6 @@ def _before_widening(block: Block, value: relax.Expr) -> relax.Expr:
     if not isinstance(cast, relax.Call) or op_name(cast) != "relax.astype":
         return value
     return cast.args[0] if is_kernel_float(cast.args[0]) else value
-
-
-def _hyperbolic(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
-    """Through the root of exp(x), which is finite where the result is."""
-    value = call.args[0]
-    if not is_kernel_float(value):
-        return None
-    emit, half, op = partial(block.emit, var), relax.const(0.5, SINGLE), relax.op
-    size = emit(op.abs(value))
-    root = emit(op.exp(emit(op.multiply(size, half))))
-    grows = emit(op.multiply(emit(op.multiply(root, half)), root))
-    falls = emit(op.divide(emit(op.divide(half, root)), root))
-    if op_name(call) == "relax.cosh":
-        return op.add(grows, falls)
-    square, series = emit(op.multiply(value, value)), relax.const(1 / 362880, SINGLE)
-    for part in (1 / 5040, 1 / 120, 1 / 6, 1.0):
-        scaled = emit(op.multiply(square, series))
-        series = emit(op.add(scaled, relax.const(part, SINGLE)))
-    zero, one = relax.const(0, SINGLE), relax.const(1, SINGLE)
-    large = emit(op.subtract(grows, falls))
-    negative = emit(op.less(value, zero))
-    signed = emit(op.where(negative, emit(op.subtract(zero, large)), large))
-    near = emit(op.less(size, one))
-    return op.where(near, emit(op.multiply(value, series)), signed)
 
 
 def _bitwise_not(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
@@ -214,8 +187,6 @@ WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] 
     "relax.isinf": _isinf,
     "relax.isfinite": _isinf,
     "relax.isnan": _isnan,
-    "relax.cosh": _hyperbolic,
-    "relax.sinh": _hyperbolic,
     "relax.bitwise_not": _bitwise_not,
     "relax.negative": _negative,
     "relax.abs": _negative,

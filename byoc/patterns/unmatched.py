@@ -61,8 +61,6 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     "relax.square": ((), KNOWN),
     "relax.isinf": ((), f"{FLOAT} of {KNOWN}"),
     "relax.isfinite": ((), f"{FLOAT} of {KNOWN}"),
-    "relax.cosh": ((), f"{FLOAT} of {KNOWN}"),
-    "relax.sinh": ((), f"{FLOAT} of {KNOWN}"),
     "relax.bitwise_not": ((), f"int32, int64, int8 or uint8 of {KNOWN}"),
     "relax.tril": ((), f"{KNOWN}, a constant diagonal"),
     "relax.triu": ((), f"{KNOWN}, a constant diagonal"),

@@ -126,11 +126,6 @@ UNSUPPORTED: dict[str, tuple[Callable[..., relax.Expr], list[relax.Type], str]] 
         [floats(1, 3, 4, 5, 6), floats(4, 3, 1, 1, 1)],
         "weight float32[4, 3, 1, 1, 1] is computed; need a constant",
     ),
-    "computed scale": (
-        lambda x, w: op.nn.rms_norm(x, w, [-1]),
-        [IMAGE, floats(6)],
-        "gamma float32[6] is computed; need a constant",
-    ),
     "unknown shape": (
         lambda x: op.nn.softmax(x),
         [relax.TensorType(dtype="float32", ndim=2)],

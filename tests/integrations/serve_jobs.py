@@ -227,8 +227,8 @@ def workers(folder: Path, images: np.ndarray) -> dict[str, Any]:
         server.process.kill()
 
 
-def not_loaded(folder: Path, server: Server) -> dict[str, tuple[int, str, bool]]:
-    """Of servers that have nothing to serve: exit codes, last lines, whether there is a traceback.
+def not_loaded(folder: Path, server: Server) -> dict[str, tuple[int, str, str]]:
+    """Of servers that have nothing to serve: exit codes, last lines, and tracebacks.
 
     While another server listens.
     """
@@ -258,7 +258,7 @@ def not_loaded(folder: Path, server: Server) -> dict[str, tuple[int, str, bool]]
             text=True,
             timeout=_SECONDS,
         )
-        traced = "Traceback" in done.stdout + done.stderr
+        traced = (done.stdout + done.stderr).partition("Traceback")[2]
         found[name] = (done.returncode, done.stderr.splitlines()[-1], traced)
     return found
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 from onnx import helper, numpy_helper
 
 import byoc.frontends.onnx.backend as backend
 from tests.ir.graphs import onnx_model, random
 from tests.reference import assert_agrees, onnxruntime_outputs
+
+
+def _check(model: onnx.ModelProto) -> None:
+    inputs = {"x": random(2, 3)}
+    rep = backend.prepare(model, min_bytes=0)
+    results = rep.run(inputs)
+    assert rep.report.left == () and len(rep.report.regions) == 1
+    found = dict(zip(results._fields, results, strict=True))
+    assert_agrees(found, onnxruntime_outputs(model, inputs))
 
 
 def test_numbers_without_extents() -> None:
@@ -21,12 +31,7 @@ def test_numbers_without_extents() -> None:
         helper.make_node("Add", ["sum", "filled"], ["y"]),
     ]
     model = onnx_model(nodes, {"x": [2, 3]}, ["y", "filled", "zero"], opset=17)
-    inputs = {"x": random(2, 3)}
-    rep = backend.prepare(model, min_bytes=0)
-    results = rep.run(inputs)
-    assert rep.report.left == () and len(rep.report.regions) == 1
-    found = dict(zip(results._fields, results, strict=True))
-    assert_agrees(found, onnxruntime_outputs(model, inputs))
+    _check(model)
 
 
 def test_numbers_and_lists_of_numbers() -> None:
@@ -40,9 +45,4 @@ def test_numbers_and_lists_of_numbers() -> None:
     nodes = [helper.make_node("Constant", [], [name], **given) for name, given in told.items()]
     nodes.append(helper.make_node("Relu", ["x"], ["y"]))
     model = onnx_model(nodes, {"x": [2, 3]}, ["y", *told], opset=17)
-    inputs = {"x": random(2, 3)}
-    rep = backend.prepare(model, min_bytes=0)
-    results = rep.run(inputs)
-    assert rep.report.left == () and len(rep.report.regions) == 1
-    found = dict(zip(results._fields, results, strict=True))
-    assert_agrees(found, onnxruntime_outputs(model, inputs))
+    _check(model)

@@ -217,7 +217,7 @@ def _within(g: Graph, place: Value, whole: relax.Expr) -> relax.Expr:
 
 
 DATA_SIZED = {
-    "slice.Tensor": slice_,
+    **dict.fromkeys(("slice.Tensor", "slice_copy.Tensor"), slice_),
     "unique_consecutive": unique_side_by_side,
     "repeat_interleave.Tensor": repeated_places,
     "nonzero": nonzero,

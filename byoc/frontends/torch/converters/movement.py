@@ -418,7 +418,6 @@ MOVEMENT = {
     "concat": concatenate,
     "stack": stack,
     **dict.fromkeys(("unbind.int", "unbind_copy.int"), unbind),
-    **dict.fromkeys(("slice.Tensor", "slice_copy.Tensor"), slice_),
     **dict.fromkeys(("select.int", "select_copy.int"), select),
     "copy": copied,
     "diagonal": diagonal,

@@ -104,3 +104,17 @@ def test_pytorch_is_left_out_and_can_be_imported_later(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = run_watched([sys.executable, "-c", script], environment)
     assert done.status == 0, done.messages
+
+
+def test_only_what_a_verb_needs_is_imported() -> None:
+    """A verb that runs a library needs nothing of what compiles one."""
+    script = (
+        "import sys; from byoc.cli import cli\n"
+        "assert not {'numpy', 'byoc.cli.run'} & sys.modules.keys()\n"
+        "assert {'run', 'compile'} <= set(cli.commands) and cli.commands['run'].name == 'run'\n"
+        "assert 'sympy' not in sys.modules\n"
+        "assert cli.commands.get('compil') is None\n"
+        "cli.commands['compile']; assert 'sympy' in sys.modules\n"
+    )
+    done = run_watched([sys.executable, "-c", script], dict(os.environ))
+    assert done.status == 0, done.messages

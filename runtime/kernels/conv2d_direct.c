@@ -73,7 +73,7 @@ EXT_INLINE gemm_tile tile_of(const direct_job* job, const float* w, const float*
       .clamp = job->tail.clamp,
       .low = job->tail.low,
       .high = job->tail.high};
-  t.next = t.b;
+  t.next = nothing_next(t.b);
   return t;
 }
 

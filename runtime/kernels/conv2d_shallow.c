@@ -48,7 +48,7 @@ static void run_row(const shallow_job* job, const pixel_row* row) {
       gemm_tile t = {.a = row->x + first * p->stride_w * p->in_c,
                      .b = b,
                      .b_step = VL == EXT_PANEL ? k * EXT_PANEL : VL,
-                     .next = b,
+                     .next = nothing_next(b),
                      .kc = adjoin ? p->kernel_w * p->in_c : p->in_c,
                      .columns = columns,
                      .bias = job->e.bias ? job->e.bias + j : NULL,

@@ -125,16 +125,15 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
   t.taps_h = t.taps_w = 1;
   const int64_t rows = panel_rows(s, kc);
   t.b_step = VL == EXT_PANEL ? rows * EXT_PANEL : VL;
+  const int64_t origin = j0 / EXT_PANEL * EXT_PANEL;
+  const float* first = panel_at(s, rows, k0, origin, j0);
   for (int64_t j = j0; j < j1; j += TILE_N) {
     t.columns = i64_min(TILE_N, j1 - j);
     t.b = panel_at(s, rows, k0, j, j0);
     for (int64_t i = 0; i < count; i++) {
       t.a = s->packed ? s->packed + i * MR * A_STRIDE : a + row[i] * g->a_row;
-      /* The first micropanels fetch the next tile of B, panel by panel. */
-      int64_t ahead = j + TILE_N + i * EXT_PANEL;
-      t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
-                   ? panel_at(s, rows, k0, ahead / EXT_PANEL * EXT_PANEL, j0)
-                   : t.b;
+      t.next = next_of(i, kc, first, rows * EXT_PANEL, j + TILE_N - origin,
+                       i64_min(j1, j + 2 * TILE_N) - origin, t.b);
       float* partial = s->partial == g->y
                            ? g->y + row[i] * g->y_row + j
                            : s->partial + (row[i] - row[0]) * s->partial_row + (j - j0);

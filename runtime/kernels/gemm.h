@@ -10,7 +10,7 @@ enum {
   /* Floats between packed rows: 129 lines, so that rows use different sets of L1. */
   A_STRIDE = KC + 16,
   MC_LEAST = 3, /* micropanels in one block of A */
-  MC_MOST = 16,
+  MC_MOST = 224 / MR,
   EXT_UNPACK_STEP = 8
 };
 

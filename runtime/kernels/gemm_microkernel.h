@@ -104,24 +104,6 @@ EXT_INLINE void tile_step(const int nv, const int half, float x, const vf row[NV
 #include "gemm_lanes.h"
 #else
 
-/*
- * Steps of K that one round of a loop takes.  On Intel's cores what counts and moves pointers takes
- * ports from multiply-adds: rounds of two run products of 512 to 2048 and of BERT's shapes at 162
- * to 177 GFLOP/s of a Granite Rapids, and single steps at 150 to 164.  Rounds of four keep sums in
- * memory, and are slower.
- */
-enum { TILE_ROUND = 2 };
-
-/*
- * What is fetched ahead.  Prefetches take the places of loads: with few rows they would cost more
- * than they bring (on Zen 3, 6 x 2 tiles, products of 512 to 3072 took 1.08 times as long).
- * Of A that is not packed, a line for as many steps as the rows of a tile take one from memory; and
- * B's next panels only where a tile has two, which lie apart: the panel behind a single one follows
- * it in memory, and comes without being asked for.
- */
-enum { FETCH_B = TILE_N > EXT_PANEL };
-enum { STEPS_OF_LINE = 16 / MR < TILE_ROUND ? 16 / MR : TILE_ROUND };
-
 /* Where a loop stands: a pointer to every third row of A that lies as it is, and one to A that is
  * packed. */
 enum { GROUPS = (MR + 2) / 3 };
@@ -143,7 +125,7 @@ EXT_INLINE void tile_steps(const int steps, const int rows, const int nv, const 
     for (int i = 0; i < rows; i++)
       tile_step(nv, half, unpacked ? at->a[i / 3][p + i % 3 * a_row] : at->a[0][p + i * A_STRIDE],
                 row, acc[i]);
-    if (unpacked && p % STEPS_OF_LINE == 0)
+    if ((unpacked || !FETCH_B) && p % STEPS_OF_LINE == 0)
       __builtin_prefetch(at->following + p / STEPS_OF_LINE * EXT_PANEL, 0, 3);
     if (FETCH_B) __builtin_prefetch(at->next + p * EXT_PANEL, 0, 2);
   }
@@ -154,7 +136,7 @@ EXT_INLINE void tile_steps(const int steps, const int rows, const int nv, const 
   }
   at->b += steps * EXT_PANEL;
   at->next += steps * EXT_PANEL;
-  if (unpacked) at->following += ceil_div(steps, STEPS_OF_LINE) * EXT_PANEL;
+  if (unpacked || !FETCH_B) at->following += ceil_div(steps, STEPS_OF_LINE) * EXT_PANEL;
 }
 
 /* A run of kc steps: one by one until whole rounds are left. */
@@ -170,6 +152,7 @@ EXT_INLINE void tile_run_of_k(const int rows, const int nv, const int half, cons
 EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const gemm_tile* t,
                           vf acc[MR][NV]) {
   tile_place at = {.a = {t->a}, .b = t->b, .next = t->next};
+  at.following = t->next ? t->next : t->b;
   tile_run_of_k(rows, nv, half, 0, t, &at, acc);
 }
 
@@ -177,14 +160,15 @@ EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const ge
 EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half, const gemm_tile* t,
                                    vf acc[MR][NV]) {
   const int64_t a_row = t->a_row, ahead = rows * a_row;
-  tile_place at = {.b = t->b, .next = t->next};
+  tile_place at = {.b = t->b, .next = t->next, .following = t->next};
   const float* line = t->a;
   for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line, at.b += t->b_skip * EXT_PANEL) {
     const float* tap = line;
     for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
       EXT_UNROLL
       for (int i = 0; i < GROUPS; i++) at.a[i] = tap + 3 * i * a_row;
-      at.following = tap + ahead; /* the next tile's rows, most often */
+      /* The next tile's rows come next, most often. */
+      if (FETCH_B || !t->next) at.following = tap + ahead;
       tile_run_of_k(rows, nv, half, 1, t, &at, acc);
     }
   }

@@ -13,7 +13,7 @@ typedef struct {
   const float* a; /* packed rows, A_STRIDE apart, or rows where they lie: see `a_row` */
   const float* b; /* row p at b + p EXT_PANEL; vector v of a row at + v b_step */
   int64_t b_step;
-  const float* next; /* [kc][EXT_PANEL] of B that is wanted soon: goes to L2 meanwhile */
+  const float* next; /* lines of B that are wanted soon: they go to L2 meanwhile; see FETCH_B */
   int64_t kc;
   int64_t columns;
   float* y;
@@ -32,6 +32,44 @@ typedef struct {
    * and a_tap apart.  Behind taps_w runs b_skip rows of B are left out. */
   int64_t a_row, a_line, a_tap, taps_h, taps_w, b_skip;
 } gemm_tile;
+
+/*
+ * What is fetched ahead.  Prefetches take the places of loads: with few rows they would cost more
+ * than they bring (on Zen 3, 6 x 2 tiles, products of 512 to 3072 took 1.08 times as long).
+ * With FETCH_B each step asks for a line of `next`, kc of them in all; of an A that is not packed,
+ * a line comes for as many steps as the rows of a tile take one from memory, STEPS_OF_LINE.  Else
+ * there is one prefetch in so many steps: of a line of `next`, or, where that is NULL, of A.
+ */
+#if defined(EXT_LANE_FMA)
+enum { FETCH_B = 1 };
+#else
+enum { FETCH_B = TILE_N > EXT_PANEL };
+#endif
+/*
+ * Steps of K that one round of a loop takes.  On Intel's cores what counts and moves pointers takes
+ * ports from multiply-adds: rounds of two run products of 512 to 2048 and of BERT's shapes at 162
+ * to 177 GFLOP/s of a Granite Rapids, and single steps at 150 to 164.  Rounds of four keep sums in
+ * memory, and are slower.
+ */
+enum { TILE_ROUND = 2 };
+enum { STEPS_OF_LINE = 16 / MR < TILE_ROUND ? 16 / MR : TILE_ROUND };
+
+/* `next` of a tile without one. */
+EXT_INLINE const float* nothing_next(const float* b) {
+  return FETCH_B ? b : NULL;
+}
+
+/* `next` of micropanel i of some that are multiplied by one tile, b, before the one of columns
+ * [begin, end) of the panels at `panels`, `size` floats each: the first ones fetch what of its
+ * panels b has not, each as much as it has prefetches for. */
+EXT_INLINE const float* next_of(int64_t i, int64_t kc, const float* panels, int64_t size,
+                                int64_t begin, int64_t end, const float* b) {
+  const int64_t lines = i64_max(1, FETCH_B ? kc : ceil_div(kc, STEPS_OF_LINE));
+  const int64_t shares = i64_max(1, ceil_div(kc, lines));
+  const int64_t panel = ceil_div(begin, EXT_PANEL) + i / shares;
+  if (panel * EXT_PANEL >= end) return nothing_next(b);
+  return panels + panel * size + i % shares * lines * EXT_PANEL;
+}
 
 /* Columns of tiles that have functions of their own: these, twice as many, and so on to TILE_N;
  * without half vectors TILE_N alone. */

@@ -202,6 +202,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
         t.columns = i64_min(TILE_N, ceil_div(j1 - j, TILE_STEP) * TILE_STEP);
         t.b = u + (j / EXT_PANEL * k + k0) * EXT_PANEL + j % EXT_PANEL;
         const int last = j + TILE_N >= j1;
+        const int64_t ahead = last ? j0 : j + TILE_N;
         const float* next = u + k0 * EXT_PANEL;
         if (last && block + 1 < job->k_blocks)
           next += job->k_block * EXT_PANEL;
@@ -209,11 +210,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
           next = u + panels * k * EXT_PANEL;
         for (int64_t i = 0; i < micropanels; i++) {
           int64_t r0 = i * rows / micropanels, r1 = (i + 1) * rows / micropanels;
-          /* The first micropanels fetch what is multiplied next, panel by panel. */
-          int64_t ahead = (last ? j0 : j + TILE_N) + i * EXT_PANEL;
-          t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
-                       ? next + ahead / EXT_PANEL * k * EXT_PANEL
-                       : t.b;
+          t.next = next_of(i, kc, next, k * EXT_PANEL, ahead, i64_min(j1, ahead + TILE_N), t.b);
           t.a = a + r0 * A_STRIDE;
           t.y = products + (f * job->rows + r0) * job->columns + (j - j0);
           t.finished = t.y;

@@ -1,4 +1,4 @@
-"""What a module asserts of its data is left out; what decides between two answers is refused.
+"""What a module checks of its data is left out; what decides between two answers is refused.
 
 PYTEST_DONT_REWRITE: pytest would make other code of the assertions below.
 """
@@ -32,6 +32,25 @@ class Asserting(nn.Module):
         return padded[..., :: int(self.stride)] * (2 if self.stride > 1 else 3)
 
 
+class Raising(nn.Module):
+    """Every form of a check that raises an error of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.min(x) < 0 or torch.max(x) > 9:
+            raise ValueError(f"from {x.min()} to {x.max()}")
+        with torch.no_grad():
+            if not torch.isfinite(x).all():
+                message = "need numbers"
+                raise FloatingPointError(message)
+        for row in (x, x + 1):
+            if row.isnan().any():
+                raise KeyError
+        if (x < 8).all():
+            return x.exp() + 1
+        else:
+            raise ValueError
+
+
 class Deciding(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (x > 0).all():
@@ -40,10 +59,34 @@ class Deciding(nn.Module):
         return x + 1
 
 
+class Catching(nn.Module):
+    """An error that decides what is computed, raised here or below."""
+
+    def __init__(self, below: bool) -> None:
+        super().__init__()
+        self.below = below
+
+    def checked(self, x: torch.Tensor) -> torch.Tensor:
+        if (x < 0).any():
+            raise ValueError
+        return x.sqrt()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            if self.below:
+                return self.checked(x)
+            if (x < 0).any():
+                raise ValueError
+            return x.sqrt()
+        except ValueError:
+            return x + 1
+
+
 @torch.no_grad()
+@pytest.mark.parametrize("kind", [Asserting, Raising])
 @pytest.mark.parametrize("axes", [None, ({0: Dim.AUTO, 1: Dim.AUTO},)])
-def test_what_is_asserted_is_left_out(axes: object, tmp_path: Path) -> None:
-    module, path = Asserting().eval(), tmp_path / "m.so"
+def test_what_is_checked_is_left_out(kind: type[nn.Module], axes: object, tmp_path: Path) -> None:
+    module, path = kind().eval(), tmp_path / "m.so"
     report = byoc.compile(
         module, path, example_inputs=(torch.rand(3, 8),), dynamic_shapes=axes, min_bytes=0
     ).report
@@ -54,10 +97,13 @@ def test_what_is_asserted_is_left_out(axes: object, tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
 
 
-def test_what_data_decide_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("module", [Deciding(), Catching(False), Catching(True)])
+def test_what_data_decide_is_refused(
+    module: nn.Module, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """And the graphs that PyTorch's tracer has half are not written between."""
     with pytest.raises(ModelError, match="control flow depends on the data of a tensor"):
-        byoc.compile(Deciding().eval(), tmp_path / "m.so", example_inputs=(torch.rand(3),))
+        byoc.compile(module.eval(), tmp_path / "m.so", example_inputs=(torch.rand(3),))
     assert capfd.readouterr() == ("", "")
 
 

@@ -17,7 +17,7 @@ from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
-from byoc.frontends.torch.asserted import PassedAssertions
+from byoc.frontends.torch.asserted import PassedChecks
 from byoc.frontends.torch.bounded_tables import require_sole_readers
 from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
@@ -414,7 +414,7 @@ def _followed(
         last = error
         for other in others[: 2 if within_dynamo else 3]:
             try:
-                with PassedAssertions():
+                with PassedChecks():
                     return other()
             except Exception as failure:
                 if is_unknown(failure):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import byoc
 
@@ -388,3 +390,39 @@ def test_an_open_number_of_the_greatest(tmp_path: Path) -> None:
             found = model.run({"x": x.numpy()})
             for name, wanted in module(x).items():
                 torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
+class Orders:
+    """What stands for the package ``opt_einsum``, which need not be there."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+
+    def contract_path(self, _: str, *operands: object, **named: object) -> Any:
+        self.asked.append(operands)
+        return [(1, 2), (0, 1)], None
+
+
+def test_products_of_three_in_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.einsum`` asks a package for the order, which compares sizes."""
+    home, orders = torch.backends.opt_einsum, Orders()
+    known = {"_opt_einsum": orders, "enabled": True, "strategy": "auto"}
+    for name, value in known.items():
+        monkeypatch.setitem(home.get_opt_einsum.__globals__, name, value)
+    monkeypatch.setattr(home, "is_available", lambda: True)
+
+    class Product(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.einsum("bnd,de,bme->bnm", x, y, x.exp())
+
+    module, y, path = Product().eval(), torch.rand(8, 8), tmp_path / "m.so"
+    axes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}, None)
+    example = (torch.rand(2, 5, 8), y)
+    done = byoc.compile(module, path, example_inputs=example, dynamic_shapes=axes, min_bytes=0)
+    assert done.report.left == () and len(done.report.regions) == 1
+    assert ((2, 5, 8), (8, 8), (2, 5, 8)) in orders.asked
+    assert not any(isinstance(one, FakeTensor) for given in orders.asked for one in given)
+    with byoc.load(path) as model:
+        for shape in ((2, 5, 8), (3, 9, 8), (1, 1, 8)):
+            x = torch.rand(shape)
+            torch.testing.assert_close(torch.from_numpy(model(x, y)), module(x, y))

@@ -81,6 +81,31 @@ def _distances(usual: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     return cdist
 
 
+class _OrdersOfProducts:
+    """The package that says in which order ``torch.einsum`` multiplies three tensors or more, asked
+    of the sizes that the example has: it compares them, which would fix open ones."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+
+    def contract_path(self, equation: str, *operands: torch.Tensor, **named: Any) -> Any:
+        shapes = [tuple(map(_in_the_example, operand.shape)) for operand in operands]
+        return self._package.contract_path(equation, *shapes, shapes=True, **named)
+
+
+def _in_the_example(count: int | torch.SymInt) -> int:
+    """A size that only a value tells is a few."""
+    return count.node.hint or _FEW if isinstance(count, torch.SymInt) else count
+
+
+def _orders(usual: Callable[[], Any]) -> Callable[[], Any]:
+    @wraps(usual)
+    def orders() -> Any:
+        return _OrdersOfProducts(package) if (package := usual()) else package
+
+    return orders
+
+
 class _OfSizes(type):
     """Of a class whose objects are PyTorch's functions of open numbers: ``torch._sym_sin``."""
 
@@ -108,5 +133,6 @@ _FEW, _NARROW = 25, 32
 _OTHERS = {
     (F, "scaled_dot_product_attention"): _attention,
     (torch, "cdist"): _distances,
+    (torch.backends.opt_einsum, "get_opt_einsum"): _orders,
     **BOUNDED_TABLES,
 }

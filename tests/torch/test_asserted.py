@@ -29,6 +29,7 @@ class Asserting(nn.Module):
         assert (padded[..., 1:-2] == x).all()
         assert not padded.isnan().any(), "need numbers"
         assert x.shape[0] > 0 and (x < 9).all()
+        assert (x >= 0).all() or (x < 0).all(), "need one sign"
         return padded[..., :: int(self.stride)] * (2 if self.stride > 1 else 3)
 
 

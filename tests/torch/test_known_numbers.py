@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,36 @@ def test_numbers_of_buffers_decide(tmp_path: Path) -> None:
         for count in (2, 1, 4):
             x = torch.randn(count, 3, 11)
             torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+
+
+class Solved(nn.Module):
+    """Steps between times, and a mark that is a float, are buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+        self.register_buffer("times", torch.tensor([0.0, 0.3, 1.0]))
+        self.register_buffer("is_scaled", torch.tensor(1.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        times = self.times.flip(0) if self.times[0] > self.times[1] else self.times
+        for start, end in pairwise(times):
+            x = x + (end - start) * self.inner(x).tanh()
+        return x * 3 if self.is_scaled > 0.0 else x
+
+
+@torch.no_grad()
+def test_floats_of_buffers_decide(tmp_path: Path) -> None:
+    module, path = Solved().eval(), tmp_path / "m.so"
+    given = {"example_inputs": (torch.randn(2, 8),)}
+    axes = ({0: torch.export.Dim("batch")},)
+    report = byoc.compile(module, path, **given, dynamic_shapes=axes, min_bytes=0).report
+    assert report.left == () and len(report.regions) == 1
+    assert set(dict(module.named_buffers())) == {"times", "is_scaled"}
+    with byoc.load(path) as model:
+        for count in (2, 1, 4):
+            x = torch.randn(count, 8)
+            torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
 
 
 def test_numbers_that_are_written_decide_nothing() -> None:

@@ -61,10 +61,21 @@ def _what_passes(code: CodeType, place: int) -> bool | None:
     if not jump.opname.endswith(("IF_TRUE", "IF_FALSE")):
         return None
     jumps_if = jump.opname.endswith("IF_TRUE")
-    if _fails(steps[1:], code):
+    after, target = steps[1:], [step for step in steps if step.offset >= jump.argval]
+    if _fails(after, code) or _asks_again(after, jump.argval, code):
         return jumps_if
-    target = [step for step in steps if step.offset >= jump.argval]
     return not jumps_if if jump.argval > place and _fails(target, code) else None
+
+
+def _asks_again(steps: Sequence[dis.Instruction], passed: int, code: CodeType) -> bool:
+    """Whether what follows is but one more chance to pass, as in ``assert up.all() or down.all()``:
+    a jump, by which the code goes on where it does now, or fails."""
+    for place, step in enumerate(steps):
+        if "JUMP" in step.opname and step.opname.endswith(("IF_TRUE", "IF_FALSE")):
+            return step.argval == passed and _fails(steps[place + 1 :], code)
+        if "JUMP" in step.opname or step.opname.startswith(_OTHER_WAYS):
+            return False
+    return False
 
 
 def _fails(steps: Sequence[dis.Instruction], code: CodeType) -> bool:

@@ -1,5 +1,6 @@
-"""Whole numbers that a module keeps as buffers, such as the stride of a layer, alone or in a row,
-such as which columns of a table are categories.
+"""Numbers that a module keeps as buffers, such as the stride of a layer, alone or in a row, such as
+which columns of a table are categories; floats, too, where whole numbers do not tell all: the times
+of a solver, a mark that a layer was calibrated.
 
 PyTorch's tracer takes them for data, which may not decide what is computed. Where they do, they are
 made anew each time that they are read: the tracer follows numbers that are made while it traces.
@@ -17,20 +18,20 @@ from torch import nn
 from byoc.frontends.torch.known_constants import MOST
 
 
-def _numbers(module: nn.Module) -> dict[str, torch.Tensor]:
+def _numbers(module: nn.Module, floats: bool) -> dict[str, torch.Tensor]:
     """Those of a module, by name: buffers, and tensors that it did not register."""
     kept = {**vars(module), **module._buffers}
-    return {name: tensor for name, tensor in kept.items() if _are_numbers(tensor)}
+    return {name: tensor for name, tensor in kept.items() if _are_numbers(tensor, floats)}
 
 
-def _are_numbers(value: object) -> bool:
+def _are_numbers(value: object, floats: bool) -> bool:
     if not isinstance(value, torch.Tensor) or value.dim() > 1 or value.numel() > MOST:
         return False
-    return not (value.is_complex() or value.dtype.is_floating_point)
+    return not value.is_complex() and (floats or not value.dtype.is_floating_point)
 
 
 @contextmanager
-def known_numbers(module: nn.Module) -> Iterator[Callable[[], str | None]]:
+def known_numbers(module: nn.Module, floats: bool = False) -> Iterator[Callable[[], str | None]]:
     """Make such numbers of a module known within this context; gives a function that tells the
     name of one that was written meanwhile."""
     made: list[tuple[str, torch.Tensor]] = []
@@ -46,7 +47,7 @@ def known_numbers(module: nn.Module) -> Iterator[Callable[[], str | None]]:
 
     try:
         for path, child in [*module.named_modules()]:
-            found = _numbers(child)
+            found = _numbers(child, floats)
             if not found:
                 continue
             kind, buffers = type(child), dict(child._buffers)

@@ -410,9 +410,10 @@ def _followed(
         if not is_of_data(error):
             raise
         any_length = attention_of_any_length()(trace)
-        others = [any_length, partial(_with_known_numbers, model, trace), partial(any_length, True)]
+        known = partial(_with_known_numbers, model, trace)
+        others = [any_length, known, partial(known, floats=True), partial(any_length, True)]
         last = error
-        for other in others[: 2 if within_dynamo else 3]:
+        for other in others[: 3 if within_dynamo else 4]:
             try:
                 with PassedChecks():
                     return other()
@@ -424,9 +425,9 @@ def _followed(
 
 
 def _with_known_numbers(
-    model: torch.nn.Module, trace: Callable[..., torch.export.ExportedProgram]
+    model: torch.nn.Module, trace: Callable[..., torch.export.ExportedProgram], floats: bool = False
 ) -> torch.export.ExportedProgram:
-    with known_constants(), known_numbers(model) as written:
+    with known_constants(), known_numbers(model, floats) as written:
         program = trace()
         if written() is not None:
             raise ModelError(f"the module changes its number {written()!r}")

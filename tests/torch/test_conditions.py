@@ -276,3 +276,36 @@ def test_conditions_that_the_tracer_does_not_solve(tmp_path: Path) -> None:
     with compiled(Halved(), tmp_path / "h.so", inputs, shapes) as library:
         for count, rows in ((2, 16), (3, 23), (1, 40)):
             require_equal(library, Halved(), count, rows, 4)
+
+
+class Known(nn.Module):
+    """Asks whether tensors are equal: shapes tell, or an error follows, or numbers are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("order", torch.tensor([1, 0]))
+        self.points = nn.Parameter(torch.rand(5, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.equal(x, self.points):
+            return x
+        if not x.isnan().logical_not().equal(x == x):
+            raise ValueError("need numbers")
+        both = torch.cat([self.points, x])
+        return both.exp() * (2 if torch.equal(self.order, torch.tensor([0, 1])) else 3)
+
+
+@torch.no_grad()
+def test_shapes_tell_that_tensors_differ(tmp_path: Path) -> None:
+    module, library = Known().eval(), tmp_path / "m.so"
+    example, shapes = (torch.rand(3, 4),), ({0: torch.export.Dim("n")},)
+    compiled = byoc.compile(
+        module, library, example_inputs=example, dynamic_shapes=shapes, min_bytes=0
+    )
+    assert not compiled.report.left and len(compiled.report.regions) == 1
+    with byoc.load(library) as model:
+        for count in (3, 1, 8):
+            x = torch.rand(count, 4)
+            torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
+        with pytest.raises(byoc.InputError, match="n != 5, where n = 5"):
+            model(torch.rand(5, 4))

@@ -81,6 +81,21 @@ def _distances(usual: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     return cdist
 
 
+def _equality(usual: Callable[..., bool]) -> Callable[..., bool | torch.Tensor]:
+    """Whether tensors are equal is a tensor, where their shapes do not tell: PyTorch's answer is a
+    plain truth, which its tracer refuses before anybody asks for it."""
+
+    @wraps(usual)
+    def equal(x: torch.Tensor, other: torch.Tensor) -> bool | torch.Tensor:
+        if x.dim() != other.dim():
+            return False
+        pairs = list(zip(x.shape, other.shape, strict=True))
+        pairs.sort(key=lambda pair: any(isinstance(count, _OPEN) for count in pair))
+        return False if any(one != two for one, two in pairs) else (x == other).all()
+
+    return equal
+
+
 class _OrdersOfProducts:
     """The package that says in which order ``torch.einsum`` multiplies three tensors or more, asked
     of the sizes that the example has: it compares them, which would fix open ones."""
@@ -133,6 +148,8 @@ _FEW, _NARROW = 25, 32
 _OTHERS = {
     (F, "scaled_dot_product_attention"): _attention,
     (torch, "cdist"): _distances,
+    (torch, "equal"): _equality,
+    (torch.Tensor, "equal"): _equality,
     (torch.backends.opt_einsum, "get_opt_einsum"): _orders,
     **BOUNDED_TABLES,
 }

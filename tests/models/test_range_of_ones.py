@@ -63,3 +63,61 @@ def test_zeros_have_no_places(tmp_path: Path) -> None:
     x = {"x": np.zeros((3, 6), np.float32)}
     got = byoc.load(tmp_path / "model.so").run(x)["y"]
     assert got.shape == onnxruntime_outputs(model, x)["y"].shape == (0,)
+
+
+def _rotated_by_repeated_angles() -> onnx.ModelProto:
+    """Angles of ``x`` [batch, length], each twice, as PyTorch writes ``repeat_interleave``.
+
+    The count of angles is read from a product whose shape ONNX's inference does not know.
+    """
+    node = helper.make_node
+    twice = numpy_helper.from_array(np.array([2], np.int64), "twice")
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        node("Concat", ["batch", "one", "one"], ["times"], axis=0),
+        node("Tile", ["rates", "times"], ["rates_of_all"]),
+        node("Unsqueeze", ["x", "one"], ["steps"]),
+        node("MatMul", ["rates_of_all", "steps"], ["angles"]),
+        node("Shape", ["angles"], ["of_angles"]),
+        node("Gather", ["of_angles", "one"], ["count"], axis=0),
+        node("ConstantOfShape", ["count"], ["counts"], value=twice),
+        node("ReduceMax", ["counts"], ["most"], keepdims=0),
+        node("Transpose", ["angles"], ["lines"], perm=[1, 2, 0]),
+        node("Unsqueeze", ["lines", "one"], ["a"]),
+        node("Shape", ["lines"], ["of_lines"]),
+        node("Slice", ["of_lines", "one", "three"], ["rest"]),
+        node("Unsqueeze", ["most", "zero"], ["copies"]),
+        node("Concat", ["count", "copies", "rest"], ["wide"], axis=0),
+        node("Expand", ["a", "wide"], ["all"]),
+        node("Range", ["from", "most", "step"], ["numbers"]),
+        node("Unsqueeze", ["counts", "one"], ["column"]),
+        node("Less", ["numbers", "column"], ["kept"]),
+        node("NonZero", ["kept"], ["places"]),
+        node("Transpose", ["places"], ["at"], perm=[1, 0]),
+        node("GatherND", ["all", "at"], ["repeated"]),
+        node("Transpose", ["repeated"], ["of_steps"], perm=[2, 1, 0]),
+        node("Sin", ["of_steps"], ["y"]),
+    ]
+    rates = np.linspace(0.1, 1.0, 4, dtype=np.float32).reshape(1, 4, 1)
+    given = {"zero": [0], "one": [1], "three": [3], "from": 0, "step": 1}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length", 8])],
+        [numpy_helper.from_array(rates, "rates")]
+        + [numpy_helper.from_array(np.array(n, np.int64), name) for name, n in given.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def test_numbers_are_repeated_beside_open_axes(tmp_path: Path) -> None:
+    model = _rotated_by_repeated_angles()
+    report = byoc.compile(model, tmp_path / "model.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left, report.summary()
+    compiled = byoc.load(tmp_path / "model.so")
+    for shape in ((1, 1), (2, 5), (3, 9)):
+        x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+        expected = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(compiled.run({"x": x})["y"], expected, atol=1e-5)

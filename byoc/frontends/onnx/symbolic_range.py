@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
 import sympy
+import tvm
 from tvm import relax
 
 from byoc.frontends.onnx.learned_axes import Steps, Unequal
 from byoc.frontends.onnx.shape_elements import ShapeValue
 from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
-from byoc.ir.dataflow import op_name, scalar_of, shape_of
+from byoc.ir.dataflow import array_of, op_name, scalar_of, shape_of
 from codegen_cc.dim import above_zero, at_most, ceil_div, is_static, normal, product
 
 #: Operators that fill a shape with a number, and which operand that is.
 _FILLINGS = {"relax.broadcast_to": 0, "relax.full": 1}
+
+_COMPARISONS = {
+    "relax.equal": np.equal,
+    "relax.greater": np.greater,
+    "relax.greater_equal": np.greater_equal,
+    "relax.less": np.less,
+    "relax.less_equal": np.less_equal,
+}
+
+#: Most elements of a condition that is decided when compiling.
+MAX_KNOWN = 1 << 16
 
 
 def counted(
@@ -73,8 +86,12 @@ def no_shorter(operands: Sequence[ShapeValue]) -> Unequal:
 
 def places_of_all(bb: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr | None:
     """NonZero of a vector of open length that is filled with one number, as older exporters wrote
-    a range: 0, 1, ... in one row. None for others."""
-    value = bb.lookup_binding(operand) if isinstance(operand, relax.Var) else operand
+    a range: 0, 1, ... in one row; or of what is known, as the places that every number is repeated
+    to. None for others."""
+    known = _known(bb, operand)
+    if known is not None:
+        return relax.const(np.array(np.nonzero(known), np.int64), "int64")
+    value = _bound(bb, operand)
     shape = shape_of(operand)
     if op_name(value) not in _FILLINGS or shape is None or len(shape) != 1 or is_static(shape):
         return None
@@ -83,6 +100,26 @@ def places_of_all(bb: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr | N
         return None
     numbers = bb.emit(relax.op.arange(0, operand.ty.shape.values[0], 1, "int64"))
     return relax.op.expand_dims(numbers, 0)
+
+
+def _bound(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    return bb.lookup_binding(value) if isinstance(value, relax.Var) else value
+
+
+def _known(bb: relax.BlockBuilder, operand: relax.Expr) -> np.ndarray | None:
+    """A constant, or what a comparison of constants and counted numbers gives."""
+    value = _bound(bb, operand)
+    shape = shape_of(operand)
+    if shape is None or not is_static(shape) or product(shape) > MAX_KNOWN:
+        return None
+    if isinstance(value, tvm.ir.GenericConst):
+        return array_of(value)
+    if op_name(value) == "relax.arange":
+        bounds = [getattr(bound, "value", None) for bound in value.args]
+        return None if None in bounds else np.arange(*bounds, dtype=str(operand.ty.dtype))
+    compare = _COMPARISONS.get(op_name(value))
+    sides = [_known(bb, side) for side in value.args] if compare else [None]
+    return None if any(side is None for side in sides) else compare(*sides)
 
 
 def number(element: sympy.Expr, dtype: str) -> float | int:

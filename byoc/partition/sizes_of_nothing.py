@@ -29,7 +29,7 @@ ELEMENTWISE = frozenset(SIMPLE_UNARY) | frozenset(
         *("astype", "full", "zeros", "ones", "full_like", "arange", "concat", "stack"),
         *("reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "broadcast_to"),
         *("strided_slice", "split", "flip", "repeat", "tile", "shape_of", "shape_to_tensor"),
-        "tensor_to_shape",
+        *("tensor_to_shape", "nonzero"),
     )
 )
 

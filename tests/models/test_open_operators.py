@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import byoc
+from byoc.errors import RunError
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 
@@ -223,3 +224,51 @@ def test_smooth_images_of_any_number(tmp_path: Path) -> None:
         for count in (1, 4):
             inputs = {"x": drawn(count, 3, 10, 20)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_rows_that_a_router_chose_are_added(tmp_path: Path) -> None:
+    """``index_add`` of an expert, which PyTorch exports with an Expand to the first row of all."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[p,8] past, float[b,n,8] x) => (float[r,8] y, float[m,8] z)
+        <float[8,8] w, float zero = {0}, int64 first = {0}, int64[1] none = {0}, int64[1] one = {1},
+         int64[2] flat = {-1, 8}>
+        {
+          all_rows = Reshape (x, flat)
+          column = Gather <axis = 1> (all_rows, first)
+          chosen = Greater (column, zero)
+          places = NonZero (chosen)
+          rows = Squeeze (places, none)
+          given = Gather (all_rows, rows)
+          product = MatMul (given, w)
+          shape = Shape (all_rows)
+          all = ConstantOfShape (shape)
+          row = Slice (all, none, one, none)
+          row_shape = Shape (row)
+          added = Expand (product, row_shape)
+          at = Unsqueeze (rows, one)
+          added_shape = Shape (added)
+          everywhere = Expand (at, added_shape)
+          sums = ScatterElements <axis = 0, reduction = "add"> (all, everywhere, added)
+          y = Add (all_rows, sums)
+          joined = Concat <axis = 0> (past, y)
+          z = MatMul (joined, w)
+        }"""
+    )
+    w = np.random.default_rng(5).standard_normal((8, 8), "float32")
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    shapes = {"past": ["p", 8], "x": ["b", "n", 8]}
+    report = byoc.compile(model, tmp_path / "m.so", shapes, min_bytes=0).report
+    assert {left.op for left in report.left} == {"relax.nonzero"}
+    library = byoc.load(tmp_path / "m.so")
+    for p, b, n in ((0, 1, 5), (4, 2, 1), (1, 3, 3)):  # no row before: the cache of a first call
+        rng = np.random.default_rng(n)
+        inputs = {
+            "past": rng.standard_normal((p, 8), "float32"),
+            "x": rng.standard_normal((b, n, 8), "float32"),
+        }
+        want = onnxruntime_outputs(model, inputs)
+        for name, got in library.run(inputs).items():
+            np.testing.assert_allclose(got, want[name], rtol=1e-5, atol=1e-5, strict=True)
+    with pytest.raises(RunError):
+        library.run(inputs | {"x": np.zeros((1, 0, 8), "float32")})

@@ -8,9 +8,9 @@ import sympy
 import tvm
 from tvm import relax
 
-from byoc.frontends.onnx.learned_axes import Unequal, unequal
+from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal
 from byoc.ir.dataflow import shape_of
-from codegen_cc.dim import Dim, broadcast_shape, normal, same
+from codegen_cc.dim import Dim, at_most, broadcast_shape, normal, same
 from codegen_cc.region.relax_dims import relax_extent
 
 
@@ -115,20 +115,23 @@ def expanded(
     value: relax.Expr,
     wanted: Sequence[Dim],
     extent_of: Callable[[Dim], int | tvm.ir.Expr],
-    differing: Unequal | None,
+    differing: Unequal,
+    late: bool,
 ) -> relax.Expr:
     """Broadcasting of, or to, symbolic extents.
 
     Where the run decides whether an axis is repeated, the pair is added to ``differing``, and
-    ``ValueError`` raised; or, for None, axes of 1 are repeated and others have to be equal.
+    ``ValueError`` raised; or, if it is ``late`` to know, axes of 1 are repeated and others have to
+    be equal.
     """
     shape = shape_of(value)
+    wanted = _ones_in(bb, wanted, shape, extent_of, differing)
     # TVM's converter takes -1 for an axis that stays; so did exporters.
     padded = (1,) * (len(wanted) - len(shape)) + shape
     rank = len(padded)
     wanted = [1 if e == -1 else e for e in (*[1] * (rank - len(wanted)), *wanted)]
     result = broadcast_shape(padded, tuple(wanted))
-    if result is None and differing is not None:
+    if result is None and not late:
         differing += unequal([padded, tuple(wanted)])
         raise ValueError(
             f"shape {list(shape)} to {wanted}: whether an axis is repeated depends on the"
@@ -140,6 +143,31 @@ def expanded(
                 value = _repeated(bb, value, axis, extent_of(whole))
         result = broadcast_shape((1,) * (rank - len(shape)) + shape_of(value), tuple(wanted))
     return relax.op.broadcast_to(value, relax.ShapeExpr([extent_of(e) for e in result]))
+
+
+def _ones_in(
+    bb: relax.BlockBuilder,
+    wanted: Sequence[Dim],
+    shape: Sequence[Dim],
+    extent_of: Callable[[Dim], int | tvm.ir.Expr],
+    differing: Unequal,
+) -> list[Dim]:
+    """The shape that an Expand asks for, with 1 for what is 1 or 0 beside an open extent.
+
+    So PyTorch writes ``index_add``: rows are expanded to the first row of what they are added to,
+    which is none where the call has no rows. That it be 1 is added to ``differing``, and the run
+    looks.
+    """
+    result = list(wanted)
+    for back in range(1, min(len(wanted), len(shape)) + 1):
+        own, whole = shape[-back], wanted[-back]
+        if isinstance(own, int) or isinstance(whole, int) or own == whole:
+            continue
+        if at_most(whole, 1):
+            differing += [Elements(whole, 1)]
+            require_equal(bb, [extent_of(whole)], [1])
+            result[-back] = 1
+    return result
 
 
 def _repeated(

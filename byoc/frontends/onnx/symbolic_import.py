@@ -343,7 +343,7 @@ class SymbolicImporter(CheckedImporter):
         if shape is None or wanted is None or is_static([*shape, *wanted]):
             return None
         late = self.tangled.has_sizes(wanted)
-        return expanded(self.bb, inputs[0], wanted, self._extent, None if late else self.unequal)
+        return expanded(self.bb, inputs[0], wanted, self._extent, self.unequal, late)
 
     def _squeeze(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]

@@ -330,3 +330,62 @@ def test_multiples_fit_a_grid_of_one_size(tmp_path: Path) -> None:
     want = onnxruntime_outputs(model, {"x": x})["y"]
     found = byoc.load(tmp_path / "m.so").run({"x": x})["y"]
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+def test_sentences_beside_one_image(tmp_path: Path) -> None:
+    """So many queries for each image (OWL-ViT): images are one, queries and their length open."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (int64[text_batch,sequence] ids, float[text_batch,sequence] mask, float[batch,8] x)
+          => (float[batch,q] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] minus = {-1}, int64[1] eight = {8},
+         int64 first = {0}, int64 step = {1}, int64[1] wide = {8},
+         float[20,8] words, float[16,8] places>
+        {
+          texts_n = Shape (ids)
+          n = Slice (texts_n, one, eight)
+          at = Slice (places, zero, n, zero)
+          flat = Concat <axis = 0> (minus, n)
+          lines = Reshape (ids, flat)
+          word = Gather (words, lines)
+          both = Add (word, at)
+          kept = Unsqueeze (mask, minus)
+          placed = Mul (both, kept)
+          rows = Shape (placed)
+          count = Gather (rows, first)
+          numbers = Range (first, count, step)
+          length = Gather (rows, one)
+          begins = Mul (numbers, length)
+          last = ArgMax <axis = 1, keepdims = 0> (lines)
+          ends = Add (last, begins)
+          all = Flatten <axis = 2> (placed)
+          text = Gather (all, ends)
+          texts = Slice (texts_n, zero, one)
+          size = Shape (x)
+          images = Slice (size, zero, one)
+          quotient = Div (texts, images)
+          small = Cast <to = 7> (quotient)
+          each = Cast <to = 7> (small)
+          shape = Concat <axis = 0> (images, each, wide)
+          queries = Reshape (text, shape)
+          column = Unsqueeze (x, minus)
+          scores = MatMul (queries, column)
+          y = Squeeze (scores, minus)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    for name, rows in (("words", 20), ("places", 16)):
+        weights = rng.standard_normal((rows, 8), "float32")
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    report = byoc.compile(model, tmp_path / "m.so").report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(tmp_path / "m.so")
+    assert [info.shape for info in library.inputs] == [*[("text_batch", "sequence")] * 2, (1, 8)]
+    for texts, n in ((1, 3), (4, 16)):
+        inputs = {
+            "ids": rng.integers(0, 20, (texts, n)),
+            "mask": rng.standard_normal((texts, n), "float32"),
+            "x": rng.standard_normal((1, 8), "float32"),
+        }
+        want = onnxruntime_outputs(model, inputs)["y"]
+        np.testing.assert_allclose(library.run(inputs)["y"], want, rtol=1e-5, atol=1e-5)

@@ -158,7 +158,7 @@ def _best(
         if (taught := learn(first.axes)) is not None:
             return taught
         axes = _with_numbers(first.axes, attempt, noted)
-        return _settle(first, axes, prepare, attempt, learn, best)
+        return _settle(first, axes, prepare, attempt, learn, noted, best)
     except tvm.error.OpNotImplemented:
         return with_sizes(first, prepare)
 
@@ -207,6 +207,7 @@ def _settle(
     prepare: Callable[[InputShapes], ApartModel],
     attempt: Callable[..., Settled | None],
     learn: Callable[..., Settled | None],
+    noted: Mapping[tuple[DynamicAxis, ...], Unequal],
     best: Settled | None,
 ) -> Settled:
     """The same by other extents; ``best`` is the import with a name for each axis.
@@ -217,6 +218,11 @@ def _settle(
     if best is None and at_sizes is None:
         if (taught := _from_first(open_axes, attempt, learn)) is not None:
             return taught
+        # Usual sizes may be too large, such as of a sentence for a table of positions.
+        for axes in _with_batches_of_one(open_axes):
+            taught = _first_known([attempt(axes)]) or learn(axes)
+            if taught is not None and not noted.get(taught.prepared.axes):
+                return taught
         less = (*_with_lengths(open_axes), *_halved_often(open_axes))
         at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
@@ -245,6 +251,14 @@ def _settle(
         tall = (sized(open_axes, "height", height) for height in _HEIGHTS)
         best = _first_known(map(attempt, (*tall, *_with_lengths(open_axes)))) or best
     return best
+
+
+def _with_batches_of_one(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, ...]]:
+    """A batch of 1 for the inputs with one name of it, such as images beside sentences; for all."""
+    batches = list(dict.fromkeys(axis.extent for axis in axes if axis.meaning == "batch"))
+    for own in reversed(batches if len(batches) > 1 else ()):
+        yield tuple(replace(a, extent=1) if a.extent == own else a for a in axes)
+    yield sized(axes, "batch")
 
 
 def _longest_cut(model: onnx.ModelProto) -> int:

@@ -389,3 +389,24 @@ def test_sentences_beside_one_image(tmp_path: Path) -> None:
         }
         want = onnxruntime_outputs(model, inputs)["y"]
         np.testing.assert_allclose(library.run(inputs)["y"], want, rtol=1e-5, atol=1e-5)
+
+
+def test_pictures_that_are_larger_than_usual(tmp_path: Path) -> None:
+    """Smoothing needs known sides, and the usual 224 pixels do not fit."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[batch,2,height,width] x) => (float[batch,2,pixels] y)
+        <float[4] halves = {1, 1, 0.5, 0.5}, int64[3] flat = {0, 2, 16384}>
+        {
+          small = Resize <antialias = 1, mode = "linear"> (x, , halves)
+          y = Reshape (small, flat)
+        }"""
+    )
+    report = byoc.compile(model, tmp_path / "m.so").report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(tmp_path / "m.so")
+    assert [info.shape for info in library.inputs] == [("batch", 2, 256, 256)]
+    for n in (1, 3):
+        x = np.random.default_rng(n).standard_normal((n, 2, 256, 256), "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-6)

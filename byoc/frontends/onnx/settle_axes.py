@@ -16,7 +16,7 @@ less general extents are tried, until they can be, or until fixed sizes would be
                                       images, or the first alone, whose states are smaller
     a batch of 1                      the batch is mixed with other axes
     a height, such as 48              lines of text are joined with their mean over the height
-    sizes alone                       also those of pieces of a stream of sound
+    sizes alone                       also those of pieces of sound, and of larger pictures
 
 What came of it is said in one line, which goes into the library as well.
 """
@@ -54,24 +54,23 @@ from byoc.frontends.onnx.learned_axes import (
 )
 from byoc.frontends.onnx.longer_axes import longer
 from byoc.frontends.onnx.named_import import assumed_in, ranges_of
+from byoc.frontends.onnx.other_extents import (
+    halved_often,
+    with_batches_of_one,
+    with_lengths,
+    with_pictures,
+)
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.unknown_sizes import has_cuts, has_fewer_axes, values_without_shape
 from byoc.frontends.onnx.weights_apart import ApartModel
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
-#: Those tried where it does not: six or seven halvings.
-_DEEP = (64, 128)
-
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
 
 #: How often axes are learned from what the import before them ran into.
 _LESSONS = 4
-
-#: Samples of a piece of a stream, for networks that fit such pieces alone: of detectors of voices
-#: at 16 kHz, with what they keep of the piece before, and others.
-_PIECES = (576, 512, 1536, 1280, 400)
 
 
 #: Imports a model, and notes extents that operators want to be equal.
@@ -219,11 +218,15 @@ def _settle(
         if (taught := _from_first(open_axes, attempt, learn)) is not None:
             return taught
         # Usual sizes may be too large, such as of a sentence for a table of positions.
-        for axes in _with_batches_of_one(open_axes):
+        for axes in with_batches_of_one(open_axes):
             taught = _first_known([attempt(axes)]) or learn(axes)
             if taught is not None and not noted.get(taught.prepared.axes):
                 return taught
-        less = (*_with_lengths(open_axes), *_halved_often(open_axes))
+        less = (
+            *with_lengths(open_axes),
+            *halved_often(open_axes),
+            *with_pictures(open_axes),
+        )
         at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
             return with_sizes(first, prepare, open_axes)
@@ -232,7 +235,7 @@ def _settle(
     longest = _longest_cut(first.model)
     least = [not_empty(axes, size) for size in dict.fromkeys((1, longest)) for axes in choices]
     often = [multiplied(axes, _USUAL) for axes in choices]
-    for axes in (*choices[:-1], *least, *often, *_halved_often(open_axes)):
+    for axes in (*choices[:-1], *least, *often, *halved_often(open_axes)):
         best = _better(best, attempt(axes))
         if best is not None and not best.unknown:
             return _with_least_multiple(best, attempt)
@@ -249,16 +252,8 @@ def _settle(
     best = _better(best, at_sizes)
     if best is None or best.unknown:
         tall = (sized(open_axes, "height", height) for height in _HEIGHTS)
-        best = _first_known(map(attempt, (*tall, *_with_lengths(open_axes)))) or best
+        best = _first_known(map(attempt, (*tall, *with_lengths(open_axes)))) or best
     return best
-
-
-def _with_batches_of_one(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, ...]]:
-    """A batch of 1 for the inputs with one name of it, such as images beside sentences; for all."""
-    batches = list(dict.fromkeys(axis.extent for axis in axes if axis.meaning == "batch"))
-    for own in reversed(batches if len(batches) > 1 else ()):
-        yield tuple(replace(a, extent=1) if a.extent == own else a for a in axes)
-    yield sized(axes, "batch")
 
 
 def _longest_cut(model: onnx.ModelProto) -> int:
@@ -280,23 +275,6 @@ def _longest_cut(model: onnx.ModelProto) -> int:
 
 def _each(lists: Iterable[Iterable[int]]) -> Iterator[tuple[int, int]]:
     return ((place, one) for place, some in enumerate(lists) for one in some)
-
-
-def _with_lengths(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, ...]]:
-    """Sizes for all axes, with those of pieces of a stream of sound."""
-    sound = {axis.meaning for axis in axes} & {"samples", "sequence", "length"}
-    for length in _PIECES if sound else ():
-        some = axes
-        for meaning in sorted(sound):
-            some = sized(some, meaning, length)
-        yield sized(some)
-
-
-def _halved_often(axes: tuple[DynamicAxis, ...]) -> tuple[tuple[DynamicAxis, ...], ...]:
-    """Multiples for images that are halved more often than most."""
-    if not any(axis.meaning in SIDES for axis in axes):
-        return ()
-    return tuple(multiplied(axes, factor) for factor in _DEEP)
 
 
 def _from_first(

@@ -26,7 +26,6 @@ _UNMET = 1
 _USAGE = 2
 _INTERRUPTED = 130
 
-
 _VERBS = (
     "bench",
     "compare",

@@ -97,6 +97,12 @@ def is_kernel_float(expr: Expr, stored: bool = False) -> bool:
     return dtype_of(expr) in (KERNEL_FLOATS + KERNEL_HALVES if stored else KERNEL_FLOATS)
 
 
+def bound(bb: relax.BlockBuilder, value: Expr) -> Expr:
+    """What a variable of the block that is built stands for; itself where nothing is bound."""
+    found = bb.lookup_binding(value) if isinstance(value, relax.Var) else None
+    return value if found is None else found
+
+
 def constant(values: np.ndarray, dtype: str) -> Constant:
     """A Relax constant of these values."""
     return relax.const(dense(values, dtype), dtype)

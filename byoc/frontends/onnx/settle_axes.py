@@ -66,12 +66,12 @@ from byoc.frontends.onnx.weights_apart import ApartModel
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
+
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
 
 #: How often axes are learned from what the import before them ran into.
 _LESSONS = 4
-
 
 #: Imports a model, and notes extents that operators want to be equal.
 Convert = Callable[[ApartModel, Unequal], tvm.IRModule]

@@ -9,25 +9,22 @@ import sympy
 import tvm
 from tvm import relax
 
+from byoc.canonicalise.fold_constants import FOLDERS, GENERATORS
 from byoc.frontends.onnx.learned_axes import Steps, Unequal
 from byoc.frontends.onnx.shape_elements import ShapeValue
 from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
-from byoc.ir.dataflow import array_of, op_name, scalar_of, shape_of
+from byoc.ir.dataflow import array_of, bound, op_name, scalar_of, shape_of
 from codegen_cc.dim import above_zero, at_most, ceil_div, is_static, normal, product
 
 #: Operators that fill a shape with a number, and which operand that is.
 _FILLINGS = {"relax.broadcast_to": 0, "relax.full": 1}
 
-_COMPARISONS = {
-    "relax.equal": np.equal,
-    "relax.greater": np.greater,
-    "relax.greater_equal": np.greater_equal,
-    "relax.less": np.less,
-    "relax.less_equal": np.less_equal,
-}
-
-#: Most elements of a condition that is decided when compiling.
-MAX_KNOWN = 1 << 16
+#: Operators of a condition that is decided when compiling.
+_COMPARISONS = frozenset(
+    f"relax.{name}" for name in ("equal", "greater", "greater_equal", "less", "less_equal")
+)
+#: Most elements of such a condition.
+_MOST_KNOWN = 1 << 16
 
 
 def counted(
@@ -91,7 +88,7 @@ def places_of_all(bb: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr | N
     known = _known(bb, operand)
     if known is not None:
         return relax.const(np.array(np.nonzero(known), np.int64), "int64")
-    value = _bound(bb, operand)
+    value = bound(bb, operand)
     shape = shape_of(operand)
     if op_name(value) not in _FILLINGS or shape is None or len(shape) != 1 or is_static(shape):
         return None
@@ -102,24 +99,20 @@ def places_of_all(bb: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr | N
     return relax.op.expand_dims(numbers, 0)
 
 
-def _bound(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
-    return bb.lookup_binding(value) if isinstance(value, relax.Var) else value
-
-
 def _known(bb: relax.BlockBuilder, operand: relax.Expr) -> np.ndarray | None:
     """A constant, or what a comparison of constants and counted numbers gives."""
-    value = _bound(bb, operand)
+    value = bound(bb, operand)
     shape = shape_of(operand)
-    if shape is None or not is_static(shape) or product(shape) > MAX_KNOWN:
+    if shape is None or not is_static(shape) or product(shape) > _MOST_KNOWN:
         return None
     if isinstance(value, tvm.ir.GenericConst):
         return array_of(value)
     if op_name(value) == "relax.arange":
-        bounds = [getattr(bound, "value", None) for bound in value.args]
-        return None if None in bounds else np.arange(*bounds, dtype=str(operand.ty.dtype))
-    compare = _COMPARISONS.get(op_name(value))
-    sides = [_known(bb, side) for side in value.args] if compare else [None]
-    return None if any(side is None for side in sides) else compare(*sides)
+        return GENERATORS["relax.arange"](value, [])
+    if op_name(value) not in _COMPARISONS:
+        return None
+    sides = [_known(bb, side) for side in value.args]
+    return None if any(side is None for side in sides) else FOLDERS[op_name(value)](value, sides)
 
 
 def number(element: sympy.Expr, dtype: str) -> float | int:

@@ -12,7 +12,7 @@ from tvm import relax
 
 from byoc.frontends.onnx.same_padding import same_begins, same_pads
 from byoc.frontends.onnx.symbolic_pad import joined
-from byoc.ir.dataflow import dtype_of, op_name, scalar_of, shape_of
+from byoc.ir.dataflow import bound, dtype_of, op_name, scalar_of, shape_of
 from codegen_cc.dim import Dim, ceil_div, is_static, normal, quotient
 from codegen_cc.dtypes import KERNEL_BYTES
 
@@ -78,7 +78,7 @@ def _around(
 ) -> relax.Expr:
     """An image in a border; the border of a quantised one is its zero point, so that a product
     reads what was dequantised, and is one of integers."""
-    call = bb.lookup_binding(source) if isinstance(source, relax.Var) else source
+    call = bound(bb, source)
     zero = scalar_of(call.args[2]) if op_name(call) == "relax.dequantize" else None
     if fill != 0 or zero is None or dtype_of(call.args[0]) not in KERNEL_BYTES:
         return joined(bb, source, sides, fill, extent)

@@ -14,7 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
 
 from byoc.frontends.onnx.converters.node import Node
 from byoc.frontends.onnx.fitting_extents import require_number
-from byoc.ir.dataflow import op_name
+from byoc.ir.dataflow import bound, op_name
 from codegen_cc.dim import is_static
 
 _INT64 = "int64"
@@ -28,9 +28,9 @@ def extents_of(node: Node, numbers: relax.Expr, count: int, name: str) -> list[t
 
 def known_extent(node: Node, place: int) -> tirx.Expr | None:
     """The one number of an input where symbols tell it; None where only the run does."""
-    given = _bound(node, node.inputs[place])
+    given = bound(node.bb, node.inputs[place])
     while op_name(given) == "relax.reshape":  # a vector of one number, or the number
-        given = _bound(node, given.args[0])
+        given = bound(node.bb, given.args[0])
     known = op_name(given) == "relax.shape_to_tensor"
     return given.args[0].values[0] if known and isinstance(given.args[0], relax.ShapeExpr) else None
 
@@ -42,12 +42,6 @@ def single_extent(node: Node, place: int, name: str) -> tirx.Expr:
         return known
     number = node.emit(relax.op.reshape(node.inputs[place], [1]))
     return extents_of(node, number, 1, name)[0]
-
-
-def _bound(node: Node, value: relax.Expr) -> relax.Expr:
-    """What a variable stands for, where the graph computes it."""
-    bound = node.bb.lookup_binding(value) if isinstance(value, relax.Var) else None
-    return value if bound is None else bound
 
 
 def known_shape(node: Node, what: str) -> tuple[int, ...]:

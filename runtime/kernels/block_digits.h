@@ -28,6 +28,7 @@ enum {
   MOST_CHAINS = 2,
   DIGIT_VECTORS = 2 * PER_PANEL, /* of sums, at most */
   LONG = 1024,
+  ROUND = 32, /* rows of w whose words are one round of the loop: a block, most often */
   MOST_OF_DIGITS = 127 << 16
 };
 
@@ -222,6 +223,11 @@ EXT_INLINE void ask_ahead(const int wide, const void* at) {
     __builtin_prefetch(at);
 }
 
+/* Four chains of products alone would wait for each other where a word makes two of each. */
+EXT_INLINE int chains_of(const int rows, const int vectors, const int bits) {
+  return bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
+}
+
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
  * of w apart.  Halves of a word take turns among the chains. */
 EXT_INLINE void dot_word(const int rows, const int chains, const int bits, const int8_t* x,
@@ -239,6 +245,19 @@ EXT_INLINE void dot_word(const int rows, const int chains, const int bits, const
         *sum = vq_dot_in_place(*sum, (vqa)fours[i], digit);
       }
     }
+  }
+}
+
+/* acc += products of a row of words, those at `at` and in the panels beside it, with digits. */
+EXT_INLINE void dot_words(const int rows, const int vectors, const int bits, const int8_t* x,
+                          int64_t padded, const int32_t* at, int64_t panel, int64_t ahead,
+                          vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS]) {
+  const int chains = chains_of(rows, vectors, bits);
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) {
+    const int32_t* words = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
+    if (v % PER_PANEL == 0) ask_ahead(vectors > PER_PANEL, words + ahead);
+    dot_word(rows, chains, bits, x, padded, vi_load(words), acc[v]);
   }
 }
 
@@ -289,8 +308,7 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
                                 : asks_ahead() ? NUMBERS_AHEAD
                                                : 0; /* those that are read next */
   const int64_t words_ahead = bits == 8 && !asks_ahead() ? WORDS_AHEAD / 2 : WORDS_AHEAD;
-  /* Four chains of products alone would wait for each other where a word makes two of each. */
-  const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
+  const int chains = chains_of(rows, vectors, bits);
   vf sum[DIGIT_ROWS][DIGIT_VECTORS];
   EXT_UNROLL
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
@@ -298,20 +316,20 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
     const int64_t end = i64_min(block_end, p + CHUNK);
     /* Behind a panel comes one of the next pair, not its neighbour. */
     const int64_t jump = wide && words_of(bits, p) + words_ahead >= panel ? panel : 0;
+    const int64_t ahead = words_ahead + jump;
     const int64_t skip = wide && place - first + numbers_ahead >= numbers ? numbers : 0;
     vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)
       start_chunk(chains, bits, zeros, chunk + i % rows * s->digits->chunks,
                   acc[i / rows][i % rows]);
-    for (; p < end; p += step, at += EXT_PANEL) {
+    for (; p + ROUND <= end; p += ROUND) {
       EXT_UNROLL
-      for (int v = 0; v < vectors; v++) {
-        const int32_t* words = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
-        if (v % PER_PANEL == 0) ask_ahead(wide, words + words_ahead + jump);
-        dot_word(rows, chains, bits, x + p * SLOTS, padded, vi_load(words), acc[v]);
-      }
+      for (int i = 0; i < ROUND; i += step, at += EXT_PANEL)
+        dot_words(rows, vectors, bits, x + (p + i) * SLOTS, padded, at, panel, ahead, acc);
     }
+    for (; p < end; p += step, at += EXT_PANEL)
+      dot_words(rows, vectors, bits, x + p * SLOTS, padded, at, panel, ahead, acc);
     p = end;
     EXT_UNROLL
     for (int v = 0; v < vectors; v++) {

@@ -63,3 +63,31 @@ def test_partial_windows_of_an_open_batch(tmp_path) -> None:
         x = normal(batch, 1, 9, 7)
         want = onnxruntime_outputs(model, {"x": x})["y"]
         np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("modes", "shape", "after"),
+    [
+        ("kernel_shape = [90, 90], strides = [90, 90]", "n, 8", "Reshape(m, s)"),
+        ("kernel_shape = [4, 2], strides = [3, 5], pads = [1, 0, 2, 1]", "n, 8, a, b", "Neg(m)"),
+    ],
+    ids=["wide", "padded"],
+)
+def test_means_that_count_padding_rounded_up_over_open_sizes(
+    modes: str, shape: str, after: str, tmp_path
+) -> None:
+    """One wide window in place of a mean over all, as in EfficientNet; zeros around the image."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 19]>'
+        f" g (float[n, 8, h, w] x) => (float[{shape}] y)"
+        " { q = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)"
+        f" m = AveragePool<{modes}, ceil_mode = 1, count_include_pad = 1>(q)"
+        f" s = Shape<start = 0, end = 2>(x) y = {after} }}"
+    )
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert not made.report.left and len(made.report.regions) == 1
+    library = byoc.load(tmp_path / "m.so")
+    for sizes in ((1, 8, 12, 19), (2, 8, 32, 27), (1, 8, 80, 160)):
+        x = normal(*sizes)
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-6)

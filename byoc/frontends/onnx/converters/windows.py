@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -46,12 +48,20 @@ def pool(node: Node) -> relax.Expr:
     )
     if counted and any([*pads, *ends]):
         counts = ends if node.operator == "LpPool" else pads[rank:]
-        widths = [0] * 4 + [w for pair in zip(pads[:rank], counts, strict=True) for w in pair]
-        node.inputs[0] = node.emit(relax.op.nn.pad(node.inputs[0], widths))
-        pads, ends = [0] * rank, [e - c for e, c in zip(ends, counts, strict=True)]
-        attrs["count_include_pad"] = 0
+        pads, ends = [0] * rank, _zeros_that_count(node, pads[:rank], counts, ends)
     attrs["pads"] = (*pads[:rank], *ends)
     return node.tvm()
+
+
+def _zeros_that_count(
+    node: Node, begins: Sequence[int], counts: Sequence[int], ends: Sequence[int]
+) -> list[int]:
+    """Write the padding that counts in a mean as zeros before the pool; the rest of the ends."""
+    if any([*begins, *counts]):
+        widths = [0] * 4 + [w for pair in zip(begins, counts, strict=True) for w in pair]
+        node.inputs[0] = node.emit(relax.op.nn.pad(node.inputs[0], widths))
+    node.attrs["count_include_pad"] = 0
+    return [end - zeros for end, zeros in zip(ends, counts, strict=True)]
 
 
 def _round_down(node: Node) -> None:
@@ -59,13 +69,14 @@ def _round_down(node: Node) -> None:
 
     Windows that begin before ``n + begin`` are as many as ``(n + begin) / stride``, rounded up; one
     begins later at most where ``end + stride > reach``, and there all of those exist. TVM's own
-    count chooses between two, and TVM cannot compile other operators of such an extent.
+    count chooses between two, and TVM cannot compile other operators of such an extent. Padding
+    that counts is written as zeros before, as in ``pool``.
     """
     attrs = node.attrs
     named = attrs.get("auto_pad", b"NOTSET") != b"NOTSET"
     if node.operator == "LpPool" and attrs.get("ceil_mode", 0):
         raise ValueError("ceil_mode of an image of unknown size; need 0, or a fixed size")
-    if node.operator == "LpPool" or named or attrs.get("count_include_pad", 0):
+    if node.operator == "LpPool" or named:
         return
     if not attrs.pop("ceil_mode", 0):
         return
@@ -73,10 +84,13 @@ def _round_down(node: Node) -> None:
     rank = len(kernel)
     strides, dilations = (attrs.get(name, [1] * rank) for name in ("strides", "dilations"))
     pads = list(attrs.get("pads", [0] * 2 * rank))
-    for i, (taps, step, gap) in enumerate(zip(kernel, strides, dilations, strict=True)):
-        reach, end = (taps - 1) * gap + 1, pads[rank + i]
-        pads[rank + i] = reach - 1 if end + step > reach else end + step - 1
-    attrs["pads"] = tuple(pads)
+    begins, ends = pads[:rank], []
+    for taps, step, gap, end in zip(kernel, strides, dilations, pads[rank:], strict=True):
+        reach = (taps - 1) * gap + 1
+        ends.append(reach - 1 if end + step > reach else end + step - 1)
+    if attrs.get("count_include_pad", 0):
+        begins, ends = [0] * rank, _zeros_that_count(node, begins, pads[rank:], ends)
+    attrs["pads"] = (*begins, *ends)
 
 
 def conv_transpose(node: Node) -> relax.Expr:

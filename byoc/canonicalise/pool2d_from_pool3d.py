@@ -1,7 +1,7 @@
 """Turn pooling over three axes into pooling over two of them, and then over the third.
 
-A maximum over a box is the maximum over its depth of maxima over its faces; so is an average, if
-the number of elements that count is the same for every face: if padding counts, or there is none.
+A maximum over a box is the maximum over its depth of maxima over its faces; so is an average, as
+the same elements of every face count, and as many lines of faces for each pixel of them.
 The importer also writes ONNX ``LRN`` as pooling of channels, with a window of (size, 1, 1).
 """
 
@@ -43,7 +43,7 @@ def pool2d_from_pool3d(block: Block) -> None:
         if before is None or after is None or not is_kernel_float(var):
             continue
         padding = [int(value) for value in attrs.padding]
-        if len(padding) != 6 or not _is_separable(call, padding):
+        if len(padding) != 6:
             continue
         batch, channels, depth, height, width = call.args[0].ty.shape.values
         sides = (height, width), tuple(var.ty.shape.values[3:])
@@ -83,12 +83,6 @@ def _is_flat(attrs: Any, padding: list[int]) -> bool:
     """Whether the window is one pixel of each face."""
     sizes = [int(value) for value in attrs.pool_size]
     return sizes[1:] == [1, 1] and not any(padding[1:3] + padding[4:6])
-
-
-def _is_separable(call: relax.Call, padding: list[int]) -> bool:
-    if op_name(call) == "relax.nn.max_pool3d":
-        return True
-    return not call.attrs.ceil_mode and (bool(call.attrs.count_include_pad) or not any(padding))
 
 
 def _pool(

@@ -17,7 +17,6 @@ from codegen_cc.dtypes import KERNEL_FLOATS
 FLOAT = " or ".join(KERNEL_FLOATS)
 STATIC = "a static shape"
 KNOWN = "a known shape"
-PADDING_THAT_COUNTS = "no ceil_mode, padding that counts or none"
 
 #: Operators that have no row because canonicalisation writes them in others: the attributes that
 #: decide whether it can, and what it needs.
@@ -36,11 +35,8 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "relax.nn.max_pool1d": (("layout", "out_layout"), f"{FLOAT} of {KNOWN}, NCW"),
     "relax.nn.avg_pool1d": (("layout", "out_layout"), f"{FLOAT} of {KNOWN}, NCW"),
-    "relax.nn.max_pool3d": (("layout", "out_layout"), f"{FLOAT} of {STATIC}, NCDHW"),
-    "relax.nn.avg_pool3d": (
-        ("layout", "out_layout", "padding", "ceil_mode", "count_include_pad"),
-        f"{FLOAT} of {STATIC}, NCDHW, {PADDING_THAT_COUNTS}",
-    ),
+    "relax.nn.max_pool3d": (("layout", "out_layout"), f"{FLOAT} of {KNOWN}, NCDHW"),
+    "relax.nn.avg_pool3d": (("layout", "out_layout"), f"{FLOAT} of {KNOWN}, NCDHW"),
     "relax.nn.adaptive_avg_pool1d": (("layout",), f"{FLOAT} of {KNOWN}, NCW"),
     "relax.nn.adaptive_avg_pool3d": (("layout",), f"{FLOAT} of {KNOWN}, NCDHW"),
     "relax.nn.prelu": (("axis",), f"{FLOAT} of {KNOWN}, one slope or one for each channel"),

@@ -271,6 +271,14 @@ POOLED = {
         "AveragePool",
         {"kernel_shape": [2, 3, 2], "pads": [1, 1, 0, 0, 1, 1], "count_include_pad": 1},
     ),
+    "means of what is there": (
+        "AveragePool",
+        {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2], "pads": [1, 0, 1, 1, 1, 0]},
+    ),
+    "means rounded up": (
+        "AveragePool",
+        {"kernel_shape": [3, 2, 2], "strides": [2] * 3, "pads": [1, 0, 1] * 2, "ceil_mode": 1},
+    ),
 }
 
 

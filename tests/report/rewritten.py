@@ -109,9 +109,9 @@ CASES: dict[str, Case] = {
     "relax.nn.max_pool3d": _dtype(lambda x: op.nn.max_pool3d(x, (2, 2, 2)), 1, 2, 4, 4, 4),
     "relax.nn.avg_pool3d": Case(
         lambda x: op.nn.avg_pool3d(x, (2, 2, 2)),
-        lambda x: op.nn.avg_pool3d(x, (2, 2, 2), ceil_mode=True),
+        lambda x: op.nn.avg_pool3d(x, (2, 2, 2), layout="NDHWC", out_layout="NDHWC"),
         [VOLUME],
-        "padding [0, 0, 0, 0, 0, 0], ceil_mode True, count_include_pad",
+        "layout NDHWC, out_layout NDHWC",
     ),
     "relax.nn.adaptive_avg_pool1d": Case(
         lambda x: op.nn.adaptive_avg_pool1d(x, 3),

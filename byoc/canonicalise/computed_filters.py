@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.computed_volumes import computed_volumes
 from byoc.canonicalise.dequantised_weights import DEQUANTIZE
 from byoc.canonicalise.transposed_conv_to_conv import has_layouts
 from byoc.canonicalise.transposed_volumes import spread_out
@@ -54,7 +55,8 @@ def computed_filters_unless(computed: Callable[[relax.Call], bool]) -> Callable[
 def computed_filters(
     block: Block, computed: Callable[[relax.Call], bool] = nobody_computes
 ) -> None:
-    """Rewrite fp32 convolutions of images whose weight is no constant."""
+    """Rewrite fp32 convolutions of images, and of volumes, whose weight is no constant."""
+    computed_volumes(block, computed)
     for var, call in block.calls("relax.nn.conv2d", _TRANSPOSED):
         image, weight = call.args
         shapes = [shape_of(expr) for expr in (image, weight, var)]

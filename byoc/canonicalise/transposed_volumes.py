@@ -75,15 +75,17 @@ def spread_out(
 ) -> tuple[relax.Expr, list[tuple[int, int]]]:
     """The data of a transposed convolution with zeros between, and how many belong around them.
 
-    With these its taps, from the last to the first, are those of a convolution of stride 1.
+    With these its taps, from the last to the first, are those of a convolution of stride 1. Axes
+    behind those of ``taps`` stay as they are.
     """
     numbers, value, widths = numbers_of(call), call.args[0], []
-    sides = numbers["padding"] * (2 * len(taps) // len(numbers["padding"]))
+    rank = len(numbers["strides"])
+    sides = numbers["padding"] * (2 * rank // len(numbers["padding"]))
     for axis, size in enumerate(taps):
         step = numbers["strides"][axis]
         reach = numbers["dilation"][axis] * (size - 1)
         begin = reach - sides[axis]
-        end = reach - sides[len(taps) + axis] + numbers["output_padding"][axis] - (step - 1)
+        end = reach - sides[rank + axis] + numbers["output_padding"][axis] - (step - 1)
         value = _apart(block, var, value, 2 + axis, step)
         value = _cut_off(block, var, value, 2 + axis, begin, end)
         widths.append((max(begin, 0), max(end, 0)))

@@ -37,11 +37,26 @@ CASES = {
         {"group": 3, "strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 0]},
     ),
     "transposed, cut": ("ConvTranspose", (1, 2, 6, 5), (2, 3, 2, 2), {"pads": [2, 1, 0, 2]}),
+    "volume": ("Conv", (2, 4, 5, 7, 6), (6, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    "volume of groups": (
+        "Conv",
+        (1, 6, 9, 8, 7),
+        (9, 2, 3, 2, 3),
+        {"group": 3, "strides": [2, 1, 2], "dilations": [2, 1, 1], "pads": [1, 0, 1, 2, 1, 0]},
+    ),
+    "volume of channels": ("Conv", (1, 5, 4, 6, 7), (5, 1, 3, 3, 2), {"group": 5}),
+    "faces": ("Conv", (1, 3, 4, 8, 7), (5, 3, 1, 3, 3), {}),
+    "transposed volume": (
+        "ConvTranspose",
+        (1, 4, 3, 5, 4),
+        (4, 3, 3, 2, 3),
+        {"group": 2, "strides": [2, 2, 1], "pads": [1, 0, 1, 0, 1, 2], "dilations": [2, 1, 1]},
+    ),
 }
 
 
 #: Those that become products, of any sizes.
-PRODUCTS = ("points", "transposed", "transposed groups", "transposed, cut")
+PRODUCTS = ("points", *(case for case in CASES if case.startswith("transposed")))
 
 
 @pytest.mark.parametrize("case", ["few pixels", "few pixels of groups", "points"])
@@ -65,7 +80,7 @@ def test_computed_weight(case: str, size: str, tmp_path: Path) -> None:
     ]
     outputs = weight[0] if operator == "Conv" else weight[1] * attributes.get("group", 1)
     constants = {"w": values, "b": random.standard_normal(outputs).astype(np.float32)}
-    names = ["n", image[1], "h", "w"][: len(image)]
+    names = ["n", image[1], "h", "w", "d"][: len(image)]
     shape = names if size == "open" else list(image)
     factors = [weight[0], *[1] * (len(weight) - 1)]
     model = onnx_model(nodes, {"x": shape, "s": factors}, ["y"], constants)

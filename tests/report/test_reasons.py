@@ -122,9 +122,9 @@ UNSUPPORTED: dict[str, tuple[Callable[..., relax.Expr], list[relax.Type], str]] 
     ),
     "rank": (op.nn.relu, [floats(*[1] * 9)], "rank 9; need at most 8"),
     "computed weight": (
-        lambda x, w: op.nn.conv3d(x, w),
-        [floats(1, 3, 4, 5, 6), floats(4, 3, 1, 1, 1)],
-        "weight float32[4, 3, 1, 1, 1] is computed; need a constant",
+        lambda x, w: op.nn.conv2d_transpose(x, w, groups=3),
+        [IMAGE, floats(3, 1, 2, 2)],
+        "weight float32[3, 1, 2, 2] is computed; need a constant",
     ),
     "unknown shape": (
         lambda x: op.nn.softmax(x),

@@ -16,6 +16,7 @@ from byoc.arguments import MAX_THREADS, as_whole
 from byoc.deploy.typed_json import read_as
 from byoc.errors import ByocError
 from byoc.extent import Extent, parse_extent
+from codegen_cc.dtypes import DTYPES
 from codegen_cc.printable import printable
 
 #: Changes when a library of one version cannot be used by the loader of another.
@@ -23,8 +24,10 @@ FORMAT_VERSION = 8
 
 #: Of ``Metadata.form``.
 FORMS = ("tvm", "standalone")
-#: Dtypes of inputs and outputs that NumPy alone does not know.
-EXTENDED_DTYPES = ("bfloat16",)
+#: Dtypes of inputs and outputs that NumPy alone does not know: of whole bytes.
+EXTENDED_DTYPES = tuple(
+    dtype.name for dtype in DTYPES.values() if dtype.bits % 8 == 0 and not dtype.is_numpys
+)
 
 
 @dataclass(frozen=True)

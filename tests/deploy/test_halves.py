@@ -1,10 +1,14 @@
-"""Libraries whose inputs and outputs are float16 or bfloat16: arrays, files, tools, and C."""
+"""Libraries whose inputs and outputs are float16 or bfloat16: arrays, files, tools, and C.
+
+Powers of two without a sign, by which blocks are scaled, can be inputs, too.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -142,3 +146,24 @@ def test_standalone(dtype: str, tmp_path: Path) -> None:
         assert instance.inputs[0].bytes == x.nbytes
         got = instance.answers({"x": x})["y"]
     assert_right(got.view(DTYPES[dtype].numpy), model, x)
+
+
+def test_powers_of_two(tmp_path: Path) -> None:
+    """The smallest one is below float32's normal numbers; the byte 255 is NaN."""
+    value, kind = helper.make_tensor_value_info, TensorProto.FLOAT8E8M0
+    nodes = [
+        helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["x"], ["t"]),
+    ]
+    ends = (
+        [value("x", kind, [16, 16])],
+        [value("y", TensorProto.FLOAT, None), value("t", kind, None)],
+    )
+    graph = helper.make_graph(nodes, "powers", *ends)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(done.report.regions) == 1
+    x = np.arange(256, dtype=np.uint8).reshape(16, 16).view(ml_dtypes.float8_e8m0fnu)
+    got = byoc.load(tmp_path / "m.so").run({"x": x})
+    np.testing.assert_array_equal(got["y"], x.astype(np.float32))
+    np.testing.assert_array_equal(got["t"].view(np.uint8), x.T.view(np.uint8))

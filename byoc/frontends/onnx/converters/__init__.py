@@ -47,6 +47,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "AveragePool": windows.pool,
     "BitCast": elementwise.bit_cast,
     "BitShift": elementwise.bit_shift,
+    **dict.fromkeys(("Cast", "CastLike"), elementwise.cast),
     "Clip": elementwise.clip,
     "Col2Im": columns.col2im,
     "Concat": shapes.concat,

@@ -130,6 +130,18 @@ def bit_cast(node: Node) -> relax.Expr:
     return node.bb.emit_te(loops, node.inputs[0])
 
 
+def cast(node: Node) -> relax.Expr:
+    """Of powers of two without a sign, TVM makes NaN infinity, and the smallest one 0."""
+    if dtype_of(node.inputs[0]) != "float8_e8m0fnu":
+        return node.tvm()
+    value = node.emit(relax.op.astype(node.inputs[0], "float32"))
+    nan, least = relax.const(np.nan, "float32"), relax.const(2.0**-127, "float32")
+    value = node.emit(relax.op.where(node.emit(relax.op.isinf(value)), nan, value))
+    is_none = node.emit(relax.op.equal(value, relax.const(0.0, "float32")))
+    node.inputs[0] = node.emit(relax.op.where(is_none, least, value))
+    return node.tvm()
+
+
 def sign(node: Node) -> relax.Expr:
     """Of numbers without a sign: 0 or 1."""
     if not node.dtype().startswith("uint"):

@@ -148,3 +148,49 @@ def test_more_places_than_rows_are_refused() -> None:
     model = _of_elements(", int64[5, 2] i", "4, 3")
     with pytest.raises(byoc.ByocError, match="has 5 indices along axis 0 of extent 4"):
         byoc.compile(model)
+
+
+def test_rows_of_codebooks_beside_states(tmp_path: Path) -> None:
+    """Four rows of codes for each text (MusicGen), and states with as many texts as these."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (int64[all_batch,sequence] ids, float[batch,words,8] states, int64[some_batch,words] mask)
+          => (float[b,h,s,w] y)
+        <int64[1] one = {1}, int64[1] two = {2}, int64[1] four = {4}, int64[1] minus = {-1},
+         int64[1] zero = {0}, int64 book = {2}>
+        {
+          sizes = Shape (ids)
+          length = Slice (sizes, one, two)
+          apart = Concat <axis = 0> (minus, four, length)
+          codes = Reshape (ids, apart)
+          chosen = Gather <axis = 1> (codes, book)
+          whole = Cast <to = 1> (chosen)
+          column = Unsqueeze (whole, minus)
+          hidden = Concat <axis = 2> (column, column, column, column)
+          kept = Cast <to = 1> (mask)
+          beside = Unsqueeze (kept, minus)
+          texts = Mul (states, beside)
+          rows = Shape (hidden)
+          count = Slice (rows, zero, one)
+          heads = Concat <axis = 0> (count, minus, two, four)
+          keys = Reshape (texts, heads)
+          laid = Transpose <perm = [0, 2, 3, 1]> (keys)
+          length_one = Concat <axis = 0> (count, length, two, two)
+          asked = Reshape (hidden, length_one)
+          turned = Transpose <perm = [0, 2, 1, 3]> (asked)
+          wide = Concat <axis = 3> (turned, turned)
+          y = MatMul (wide, laid)
+        }"""
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(tmp_path / "m.so")
+    rng = np.random.default_rng(0)
+    for texts, n, words in ((1, 3, 5), (3, 2, 4)):
+        inputs = {
+            "ids": rng.integers(0, 20, (4 * texts, n)),
+            "states": rng.standard_normal((texts, words, 8), "float32"),
+            "mask": rng.integers(0, 2, (texts, words)),
+        }
+        want = onnxruntime_outputs(model, inputs)["y"]
+        np.testing.assert_allclose(library.run(inputs)["y"], want, rtol=1e-5, atol=1e-5)

@@ -9,6 +9,7 @@
     keys [.., n] + mask [.., min(n, m)]                     m becomes n
     x [.., s, ..] + places [.., max(0, t - p), ..]          t becomes p + s
     Range(l - 1, -l, -1)                                    l becomes l + 1
+    x [n, 64] reshaped to [max(1, m), 4, -1, 16]            n becomes m
     x [l, ..] cut to its last row, which is squeezed        l becomes l + 1
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
     patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
@@ -212,7 +213,22 @@ def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
     above, below = sympy.fraction(ratio)
     if above.free_symbols and below.free_symbols and not ratio.has(sympy.floor, sympy.Max):
         return _tie(axes, above, below)
-    return _multiple(axes, a, b)
+    return _multiple(axes, a, b) or _alike(axes, a, b)
+
+
+def _alike(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent] | None:
+    """A symbol that has to be another one of its meaning, where that is no 0: 4*n // max(1, m)."""
+    meanings = {name: axis.meaning for axis in axes for name in _names_of(axis)}
+    inside = sympy.sympify(a).free_symbols | sympy.sympify(b).free_symbols
+    names = [name for name in _order(axes) if symbol(name) in inside]
+    for own in (name for name in names if _offset(axes, name) == 0):
+        for other in names:
+            if other == own or meanings[other] != meanings[own]:
+                continue
+            put = dict.fromkeys((symbol(own), symbol(other)), symbol(other) + 1)
+            if same(with_values(a, put), with_values(b, put)):
+                return {own: Extent(other)}
+    return None
 
 
 def _multiple(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent] | None:
@@ -373,6 +389,10 @@ def _factor(axes: Iterable[DynamicAxis], name: str) -> int | None:
     found = {a.extent for a in axes if isinstance(a.extent, Extent) and name in a.extent.names}
     factor = min(extent.factor for extent in found)
     return factor if found == {Extent(name, factor)} else None
+
+
+def _names_of(axis: DynamicAxis) -> tuple[str, ...]:
+    return axis.extent.names if isinstance(axis.extent, Extent) else ()
 
 
 def _extent(dim: Dim, order: list[str]) -> Extent | int | None:

@@ -83,17 +83,21 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_places_in_images_of_known_size(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", ["fixed", "open"])
+def test_places_in_images(name: str, size: str, tmp_path: Path) -> None:
     """Of elements of which many are equal, in any number of images."""
     window = WINDOWS[name]
-    sizes = [7, 9, 5][: len(window["kernel_shape"])]
+    rank = len(window["kernel_shape"])
+    sizes = [7, 9, 5][:rank]
     pool = helper.make_node("MaxPool", ["x"], ["p", "i"], **window)
-    model = model_of([pool, helper.make_node("Cast", ["i"], ["y"], to=1)], ["n", 2, *sizes])
+    extents = ["d", "h", "w"][:rank] if size == "open" else sizes
+    model = model_of([pool, helper.make_node("Cast", ["i"], ["y"], to=1)], ["n", 2, *extents])
     made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert len(made.report.regions) == 1 and not made.report.left
     with byoc.load(made.path) as library:
         for count in (1, 3):
-            inputs = {"x": np.round(2 * drawn(count, 2, *sizes))}
+            some = sizes if size == "fixed" else [extent + count for extent in sizes]
+            inputs = {"x": np.round(2 * drawn(count, 2, *some))}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
 
 

@@ -49,13 +49,23 @@ def _causal(x: torch.Tensor) -> torch.Tensor:
         _labelled,
         lambda x: torch.combinations(x[0], with_replacement=True),
         lambda x: F.pdist(x.mT),
+        lambda x: F.max_pool2d(x[:, None], (1, 2), return_indices=True)[1] / x.numel(),
         lambda x: x / torch.as_tensor(x.shape[1], dtype=torch.float32),
         lambda x: torch.cdist(x[..., None], x[:, :2, None] + 1),
         lambda x: torch.vander(x[0], x.shape[1]) + torch.vander(x[1], x.shape[1], True),
     ],
     ids=[
-        *("pairs", "causal", "halves", "labelled", "combinations", "distances", "number", "points"),
-        "powers",
+        *(
+            "pairs",
+            "causal",
+            "halves",
+            "labelled",
+            "combinations",
+            "distances",
+            "greatest",
+            "number",
+        ),
+        *("points", "powers"),
     ],
 )
 @torch.no_grad()

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 from byoc.frontends.onnx.converters import windows
 from byoc.frontends.onnx.converters.computed_sizes import extents_of, is_computed
 from byoc.frontends.onnx.converters.node import Node
-from byoc.frontends.places_of_greatest import known_extents, places_of_greatest
+from byoc.frontends.places_of_greatest import number_of, places_of_greatest
 
 #: Of larger windows loops look for the places: operators for each tap would be too many.
 _MOST_TAPS = 100
@@ -33,8 +33,7 @@ def max_pool(node: Node) -> relax.Expr:
     node.attrs["tvm_custom"] = {**node.attrs["tvm_custom"], "num_outputs": 1}
     values = node.emit(windows.pool(node))
     image, each = node.inputs[0], list(zip(kernel, strides, dilations, pads, strict=False))
-    is_known = None not in (known_extents(tensor, 2) for tensor in (image, values))
-    if is_known and node.dtype() == "float32" and prod(kernel) <= _MOST_TAPS:
+    if node.dtype() == "float32" and prod(kernel) <= _MOST_TAPS:
         places = places_of_greatest(node.emit, image, values, each, False, by_columns)
         return relax.Tuple([values, node.emit(_in_all_images(node, node.emit(places)))])
 
@@ -70,11 +69,10 @@ def max_pool(node: Node) -> relax.Expr:
 def _in_all_images(node: Node, places: relax.Expr) -> relax.Expr:
     """Places in the whole tensor, of those in their images."""
     count, channels, *sizes = node.inputs[0].ty.shape.values
-    volume = prod(int(size) for size in sizes)
     planes = node.emit(relax.op.arange(0, count * channels, 1, "int64"))
     planes = node.emit(relax.op.reshape(planes, (count, channels, *[1] * len(sizes))))
-    before = node.emit(relax.op.multiply(planes, relax.const(volume, "int64")))
-    return relax.op.add(places, before)
+    volume = number_of(node.emit, prod(sizes[1:], start=sizes[0]))
+    return relax.op.add(places, node.emit(relax.op.multiply(planes, volume)))
 
 
 def _is_best(value: tirx.Expr, best: tirx.Expr) -> tirx.Expr:

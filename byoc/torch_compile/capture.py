@@ -237,7 +237,7 @@ class _Frozen(torch.nn.Module):
 
 class _Interpreter(torch.fx.Interpreter):
     """Runs a graph for a tracer, in which what PyTorch wrote for ``torch.autocast`` only leaves a
-    note and changes no dtype."""
+    note and changes no dtype, and ``x.data`` becomes a constant without values."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a node gives."""
@@ -247,6 +247,8 @@ class _Interpreter(torch.fx.Interpreter):
             return mode
         if target is torch.amp._exit_autocast:
             return args[0].__exit__(None, None, None)
+        if target is torch._C._autograd._get_data_attr:
+            return args[0].detach()
         return super().call_function(target, args, kwargs)
 
 

@@ -227,3 +227,31 @@ def test_graphs_that_give_tensors_other_axes_are_not_split() -> None:
     with pytest.warns(FallbackWarning, match=r"a graph: no converter for aten\.igamma"):
         found = compiled(x)
     torch.testing.assert_close(found, with_more(x))
+
+
+class Data(nn.Module):
+    """``.data`` as older code has it: of an input, of a result, and for a new tensor."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.data[:, 0] = 5
+        y = torch.relu(x)
+        y.data.add_(1)
+        return y + x.data.new(x.shape[0], 1).fill_(2), x.data
+
+
+@torch.no_grad()
+def test_data_of_tensors() -> None:
+    """It is no constant; where PyTorch writes through it, so does a library."""
+    module = Data().eval()
+    with collected() as graphs:
+        compiled = torch.compile(module, backend="byoc", options={"cache": False})
+        given = torch.randn(3, 4), torch.randn(3, 4)
+        for x in given:
+            wanted = x.clone()
+            expected, _ = module(wanted)
+            found, itself = compiled(x)
+            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close(x, wanted)
+            assert itself.data_ptr() == x.data_ptr()
+    ((part,),) = (graph.parts for graph in graphs)
+    assert "byoc: 1 region" in str(part)

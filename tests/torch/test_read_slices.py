@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -44,3 +45,29 @@ def test_slices(rows: torch.export.Dim | None, tmp_path: Path) -> None:
                 found = model.run({"x": x.numpy(), "n": n.numpy()})
                 for name, wanted in module(x, n).items():
                     torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = np.power(16, 0.5)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        mask = x.new_ones(x.shape)
+        for row in range(len(lengths)):
+            mask[row, lengths[row] :] = 0
+        return x * mask / self.temperature
+
+
+@torch.no_grad()
+def test_scalars_of_numpy(tmp_path: Path) -> None:
+    """Where the tracer of ``torch.compile`` follows the slices, it takes them as plain numbers."""
+    module, library = Masked().eval(), tmp_path / "masked.so"
+    given = torch.randn(2, 6), torch.tensor([6, 2])
+    report = byoc.compile(module, library, example_inputs=given, min_bytes=0).report
+    assert {entry.op for entry in report.left} == {"relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for lengths in ([6, 2], [0, 6], [3, 1]):
+            given = torch.randn(2, 6), torch.tensor(lengths)
+            found = torch.from_numpy(model(*given))
+            torch.testing.assert_close(found, module(*given))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -91,3 +92,19 @@ def _at_a_vector(x: torch.Tensor, key: Any, value: Any) -> tuple[Any, Any]:
 def _is_one_place(part: Any) -> bool:
     wholes = (torch.int64, torch.int32, torch.int16, torch.int8)
     return isinstance(part, torch.Tensor) and part.dim() == 0 and part.dtype in wholes
+
+
+@contextmanager
+def plain_scalars() -> Iterator[None]:
+    """Scalars of NumPy (``np.power(64, 0.5)``) are plain numbers for the tracer of
+    ``torch.compile``: it makes inputs of them, whose values an exported program has not."""
+    from torch._dynamo.variables.builder import VariableBuilder
+
+    wrap = VariableBuilder._wrap
+
+    @wraps(wrap)
+    def plain(builder: VariableBuilder, value: Any) -> Any:
+        return wrap(builder, value.item() if isinstance(value, np.generic) else value)
+
+    with replaced({(VariableBuilder, "_wrap"): plain}):
+        yield

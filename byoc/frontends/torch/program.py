@@ -24,6 +24,7 @@ from byoc.frontends.torch.called import (
     attention_of_any_length,
     exported_layers,
     places_of_one_number,
+    plain_scalars,
     unchecked_distributions,
     unwritten,
 )
@@ -368,6 +369,7 @@ def _traced(
             whole_layers,
             unchecked_distributions,
             places_of_one_number,
+            plain_scalars,
             unnoted_layouts,
             unsolved_conditions,
             short_sizes,

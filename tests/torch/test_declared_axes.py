@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 import byoc
+from byoc.frontends.torch.declared_axes import with_two_rows
 from byoc.frontends.torch.nodes import inputs_of
 from byoc.frontends.torch.program import exported
 
@@ -65,7 +66,37 @@ def test_of_a_list(tmp_path: Path) -> None:
     _check(_Nested(), [(3, 9, 9), (3, 9, 9), ()], ([batch, batch], batch), tmp_path)
 
 
-def _check(module: _Both, rows: list[tuple[int, ...]], shapes: object, folder: Path) -> None:
+@torch.no_grad()
+def test_of_examples_of_one_row(tmp_path: Path) -> None:
+    """PyTorch's tracer would fix axes of 1."""
+    batch, steps = torch.export.Dim("b"), torch.export.Dim("t", min=1)
+    _check(_Both(), [(3, 9, 9), (3, 9, 9)], ({0: batch},) * 2, tmp_path, example=1)
+    shapes = ([{0: batch}, {0: batch}], {0: torch.export.Dim.DYNAMIC})
+    _check(_Nested(), [(3, 9, 9), (3, 9, 9), ()], shapes, tmp_path, example=1)
+    layer, given = torch.nn.Linear(4, 2).eval(), torch.randn(1, 1, 4)
+    byoc.compile(
+        layer,
+        tmp_path / "layer.so",
+        example_inputs={"input": given},
+        dynamic_shapes={"input": (batch, steps, None)},
+    )
+    with byoc.load(tmp_path / "layer.so") as model:
+        for size in ((1, 1, 4), (3, 1, 4), (1, 5, 4)):
+            x = torch.randn(size)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), layer(x))
+
+
+def test_that_cannot_be_two() -> None:
+    one, twice = torch.export.Dim("n", max=1), 2 * torch.export.Dim("n")
+    layer, given = torch.nn.Identity().eval(), torch.randn(1, 4)
+    for dim in (one, torch.export.Dim.AUTO, None):
+        assert with_two_rows(layer, ((given,), {}), ({0: dim},))[0][0] is given
+    assert with_two_rows(layer, ((given,), {}), ({0: twice.root, 1: twice},))[0][0] is given
+
+
+def _check(
+    module: _Both, rows: list[tuple[int, ...]], shapes: object, folder: Path, example: int = 2
+) -> None:
     def given(batch: int) -> list[torch.Tensor]:
         return [torch.rand(batch, *row) for row in rows]
 
@@ -76,7 +107,7 @@ def _check(module: _Both, rows: list[tuple[int, ...]], shapes: object, folder: P
     done = byoc.compile(
         module,
         folder / "m.so",
-        example_inputs=arguments(given(2)),
+        example_inputs=arguments(given(example)),
         dynamic_shapes=shapes,
     )
     assert done.report.left == () and len(done.report.regions) == 1

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.export import Dim
+from torch.export.dynamic_shapes import _DerivedDim
 from torch.utils import _pytree as pytree
 
 from byoc.frontends.torch.nodes import inputs_of
@@ -56,18 +57,51 @@ def declared_sizes(
     module: torch.nn.Module, inputs: tuple[Any, Any], shapes: Any
 ) -> Iterator[tuple[Dim, Any]]:
     """Each axis that has a name, and its size, of inputs by their places and by their names."""
+    for tensor, axis, dim in _declared_axes(module, inputs, shapes):
+        if isinstance(dim, Dim):
+            yield dim, tensor.shape[axis]
+
+
+def with_two_rows(module: torch.nn.Module, inputs: tuple[Any, Any], shapes: Any) -> tuple[Any, Any]:
+    """Example inputs of which axes that are to stay open are 2 long where they were 1: PyTorch's
+    tracer fixes those of 1. What is traced is the same of both."""
+    try:
+        found = list(_declared_axes(module, inputs, shapes))
+    except TypeError:  # other inputs than the module has, which the tracer says
+        return inputs
+    open_axes = [(x, axis, dim) for x, axis, dim in found if _may_be_two(dim)]
+    if any(isinstance(dim, _DerivedDim) for _, _, dim in open_axes):
+        return inputs
+    longer: dict[int, torch.Tensor] = {}
+    for tensor, axis, _ in open_axes:
+        if tensor.shape[axis] == 1:
+            known = longer.get(id(tensor), tensor)
+            longer[id(tensor)] = known.repeat_interleave(2, axis)
+    return pytree.tree_map_only(torch.Tensor, lambda x: longer.get(id(x), x), inputs)
+
+
+def _may_be_two(dim: Any) -> bool:
+    """Whether an axis is declared to stay open, for 2 too."""
+    if isinstance(dim, Dim):
+        return dim.max >= 2
+    return getattr(dim, "type", None) == Dim.DYNAMIC.type and (dim.max is None or dim.max >= 2)
+
+
+def _declared_axes(
+    module: torch.nn.Module, inputs: tuple[Any, Any], shapes: Any
+) -> Iterator[tuple[torch.Tensor, int, Any]]:
     args, kwargs = inputs
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    return _declared(given if isinstance(shapes, Mapping) else tuple(given.values()), shapes)
+    return _axes(given if isinstance(shapes, Mapping) else tuple(given.values()), shapes)
 
 
-def _declared(given: Any, shapes: Any) -> Iterator[tuple[Dim, Any]]:
+def _axes(given: Any, shapes: Any) -> Iterator[tuple[torch.Tensor, int, Any]]:
     if isinstance(given, torch.Tensor):
         axes = shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes or ())
-        yield from ((dim, given.shape[axis]) for axis, dim in axes if isinstance(dim, Dim))
+        yield from ((given, axis, dim) for axis, dim in axes)
     elif isinstance(given, Mapping) and isinstance(shapes, Mapping):
         for key, part in given.items():
-            yield from _declared(part, shapes.get(key))
+            yield from _axes(part, shapes.get(key))
     elif isinstance(given, list | tuple) and isinstance(shapes, list | tuple):
         for part, axes in zip(given, shapes, strict=False):
-            yield from _declared(part, axes)
+            yield from _axes(part, axes)

@@ -30,7 +30,7 @@ from byoc.frontends.torch.called import (
 )
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
-from byoc.frontends.torch.declared_axes import joined_axes, traced_sizes
+from byoc.frontends.torch.declared_axes import joined_axes, traced_sizes, with_two_rows
 from byoc.frontends.torch.derivatives import VIOLATED, traced_below_autograd
 from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.examples import require_traceable, taken_inputs
@@ -318,7 +318,7 @@ def exported(
         raise ModelError(f"module {type(model).__name__} needs example_inputs to be traced")
     model = as_module(model)
     require_traceable(model)
-    args, kwargs = taken_inputs(example_inputs)
+    args, kwargs = with_two_rows(model, taken_inputs(example_inputs), dynamic_shapes)
     trace = partial(_traced, model, args, kwargs, within_dynamo, PlainNumbers(), dynamic_shapes)
     declared = partial(traced_sizes, model, shapes=dynamic_shapes)
     program = failure = None

@@ -206,6 +206,9 @@ def _modes() -> tuple[str, ...]:
     return (f"dtype={torch.get_default_dtype()}", f"autocast={casts}")
 
 
+_NARROW = torch.narrow
+
+
 class _Frozen(torch.nn.Module):
     """The graph as a module of its tensors alone."""
 
@@ -249,6 +252,8 @@ class _Interpreter(torch.fx.Interpreter):
             return args[0].__exit__(None, None, None)
         if target is torch._C._autograd._get_data_attr:
             return args[0].detach()
+        if target is _NARROW:
+            target = torch.narrow  # what stands for it while a program is traced
         return super().call_function(target, args, kwargs)
 
 

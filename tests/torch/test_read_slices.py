@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import byoc
+from byoc.torch_compile.graphs import collected
 
 SLICES = {
     "end": lambda x, n: x[:, : n.item()],
@@ -44,7 +46,7 @@ def test_slices(rows: torch.export.Dim | None, tmp_path: Path) -> None:
                 x, n = torch.randn(2, length, 3), torch.tensor(number)
                 found = model.run({"x": x.numpy(), "n": n.numpy()})
                 for name, wanted in module(x, n).items():
-                    torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+                    assert_close(torch.from_numpy(found[name]), wanted)
 
 
 class Masked(nn.Module):
@@ -70,4 +72,38 @@ def test_scalars_of_numpy(tmp_path: Path) -> None:
         for lengths in ([6, 2], [0, 6], [3, 1]):
             given = torch.randn(2, 6), torch.tensor(lengths)
             found = torch.from_numpy(model(*given))
-            torch.testing.assert_close(found, module(*given))
+            assert_close(found, module(*given))
+
+
+class Narrowed(nn.Module):
+    """Two such results of one number."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.relu(x.narrow(-1, n, 2)), torch.narrow(x, dim=0, start=n, length=1).exp()
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("nothing_compiled")
+def test_narrow(tmp_path: Path) -> None:
+    """From a tensor on, the result is as long as ever."""
+    module, library = Narrowed().eval(), tmp_path / "narrowed.so"
+    columns = torch.export.Dim("columns")
+    report = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(3, 6), torch.tensor(1)),
+        dynamic_shapes=({1: columns}, {}),
+        min_bytes=0,
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with collected() as graphs:
+        compiled = torch.compile(module, backend="byoc", options={"cache": False, "min_bytes": 0})
+        with byoc.load(library) as model:
+            for number in (1, 0, 2, -2):
+                x, n = torch.randn(3, 6), torch.tensor(number)
+                wanted = list(module(x, n))
+                assert_close(list(map(torch.from_numpy, model(x.numpy(), n.numpy()))), wanted)
+                if number >= 0:  # PyTorch's tracer would begin again
+                    assert_close(list(compiled(x, n)), wanted)
+    ((part,),) = (graph.parts for graph in graphs)
+    assert "byoc: 1 region" in str(part)

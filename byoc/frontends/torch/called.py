@@ -59,15 +59,24 @@ def unchecked_distributions() -> Iterator[None]:
 
 @contextmanager
 def places_of_one_number() -> Iterator[None]:
-    """``x[..., step] = y`` of a tensor without axes is written at a vector of one place: PyTorch's
-    tracer would have to know the number."""
-    usual = torch.Tensor.__setitem__
+    """``x[..., step] = y`` of a tensor without axes is written at a vector of one place, and
+    ``x.narrow(1, step, 2)`` read at a vector of two: PyTorch's tracer would have to know the
+    number."""
+    usual, narrow = torch.Tensor.__setitem__, torch.Tensor.narrow
 
     @wraps(usual)
     def written(x: torch.Tensor, key: Any, value: Any) -> None:
         usual(x, *_at_a_vector(x, key, value))
 
-    with replaced({(torch.Tensor, "__setitem__"): written}):
+    def read(input: torch.Tensor, dim: int, start: Any, length: int) -> torch.Tensor:
+        if not isinstance(start, torch.Tensor):
+            return narrow(input, dim, start, length)
+        first = torch.where(start < 0, start + input.shape[dim], start)
+        places = first + torch.arange(length, device=input.device)
+        return input.index_select(dim, places)
+
+    replacements = {(torch.Tensor, "__setitem__"): written, (torch, "narrow"): read}
+    with replaced({**replacements, (torch.Tensor, "narrow"): read}):
         yield
 
 

@@ -116,7 +116,7 @@ class Captured:
 
     def tensors(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """What the library is given of a call's inputs, those that it writes included."""
-        tensors = [inputs[place].detach() for place in self.given]
+        tensors = [self._in_pairs(place, inputs[place].detach()) for place in self.given]
         tensors += [torch.empty(whole_number(inputs[place]), 0) for place in self.numbers]
         return tensors + [_element(inputs[place], self.dtype) for place in self.floats]
 
@@ -125,7 +125,7 @@ class Captured:
         tensors = tuple(self.tensors(self.inputs))
         if not tensors:
             raise ImportFailure("a graph without inputs, which is a constant")
-        shapes = [self._example(place).shape for place in self.given]
+        shapes = [self._in_pairs(place, self._example(place)).shape for place in self.given]
         shapes += [(self._example(place), 0) for place in self.numbers]
         shapes += [()] * len(self.floats)
         auto = torch.export.Dim.AUTO
@@ -168,6 +168,13 @@ class Captured:
             digest.update(f"{dense.dtype} {tuple(dense.shape)}\0".encode())
             digest.update(dense.reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
+
+    def is_in_pairs(self, place: int) -> bool:
+        """Whether the library is given an input of complex numbers as pairs of real ones."""
+        return place not in self.written and self.inputs[place].is_complex()
+
+    def _in_pairs(self, place: int, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(tensor.resolve_conj()) if self.is_in_pairs(place) else tensor
 
     def _example(self, place: int) -> Any:
         nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
@@ -224,6 +231,8 @@ class _Frozen(torch.nn.Module):
         """The graph's results."""
         captured = self._captured
         known = dict(zip(captured.given, tensors, strict=False))
+        for place in filter(captured.is_in_pairs, captured.given):
+            known[place] = torch.view_as_complex(known[place])
         carriers = tensors[len(captured.given) :]
         known |= captured.fixed
         known |= {p: t.shape[0] for p, t in zip(captured.numbers, carriers, strict=False)}

@@ -136,7 +136,7 @@ def _view(
     value: torch.Tensor, place: int, base: torch.Tensor, of_result: bool, inputs: Sequence[Any]
 ) -> View | None:
     """A result that lies in the memory of ``base``; None where that cannot be told in numbers."""
-    if value.dtype != base.dtype or value.is_complex():
+    if value.dtype != base.dtype or value.is_conj() != base.is_conj():
         return None
     first = value.storage_offset() - base.storage_offset()
     wanted = [*value.shape, *value.stride(), first]

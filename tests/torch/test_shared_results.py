@@ -11,6 +11,7 @@ import torch
 import byoc
 from byoc.errors import FallbackWarning
 from byoc.torch_compile.backend import backend
+from byoc.torch_compile.graphs import collected
 
 OPTIONS = {"cache": False, "min_bytes": 0}
 
@@ -95,3 +96,30 @@ def test_parts_of_what_is_no_result_are_pytorchs() -> None:
         first, second = compiled(torch.randn(4, 4))
     first.zero_()
     assert not second[0].any()
+
+
+class Turned(torch.nn.Module):
+    """Rotates by complex factors, which it keeps where the data are, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = torch.polar(torch.ones(2, 6), torch.randn(2, 6)).T
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.factors = self.factors.to(x.device)
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * self.factors[: x.shape[1]].conj()).flatten(2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_complex_inputs_are_pairs(dynamic: bool) -> None:
+    """And results as they are."""
+    module = Turned().eval()
+    with collected() as graphs:
+        compiled = torch.compile(module, backend=backend, options=OPTIONS, dynamic=dynamic)
+        for length in (3, 5, 6) if dynamic else (3,):
+            x, factors = torch.randn(2, length, 4), module.factors
+            torch.testing.assert_close(compiled(x), module(x))
+            assert module.factors.data_ptr() == factors.data_ptr()
+    assert graphs and all("byoc: 1 region" in str(part) for g in graphs for part in g.parts)

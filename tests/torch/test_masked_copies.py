@@ -30,6 +30,21 @@ class Computed(torch.nn.Module):
         return {"hue": hue * 2, "least": least * 2, "rows": rows * 2}
 
 
+class Learned(torch.nn.Module):
+    """Rows that get a learned one, as the prompts of Segment Anything do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.row, self.scale = torch.nn.Embedding(1, 3), torch.nn.Parameter(torch.tensor([2.0]))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        rows, sums = x.exp(), x.sum(-1)
+        rows[y[:, :, 0] > 0] = 0.0
+        rows[y[:, :, 0] > 0] += self.row.weight
+        sums[y[:, :, 1] > 0] *= self.scale
+        return {"rows": rows * 2, "sums": sums * 2}
+
+
 class Whole(torch.nn.Module):
     """A quotient of whole numbers, of which those that are not picked have none."""
 
@@ -51,7 +66,7 @@ class Counted(torch.nn.Module):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("module", [Copies(), Computed()])
+@pytest.mark.parametrize("module", [Copies(), Computed(), Learned()])
 def test_copies_count_nothing(module: torch.nn.Module, tmp_path: Path) -> None:
     library = tmp_path / "copies.so"
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("points")}

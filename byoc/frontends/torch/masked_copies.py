@@ -58,7 +58,7 @@ def _stays(values: torch.fx.Node, into: torch.fx.Node, mask: torch.fx.Node) -> b
         alike = value.shape == wanted.shape and value.dtype == wanted.dtype
         return alike and len(picked) == 1 and picked[0] is not None and _same(picked[0], mask)
     beside = _rank(into) - _rank(mask)
-    picked = [given for given in values.all_input_nodes if _rank(given) > beside]
+    picked = [given for given in values.all_input_nodes if _is_of_rows(given, beside)]
     return (
         bool(picked)
         and is_of_each(values)
@@ -72,6 +72,16 @@ def _stays(values: torch.fx.Node, into: torch.fx.Node, mask: torch.fx.Node) -> b
 def _rank(node: torch.fx.Node) -> int:
     value = node.meta.get("val")
     return value.dim() if isinstance(value, torch.Tensor) else 0
+
+
+def _is_of_rows(node: torch.fx.Node, beside: int) -> bool:
+    """Whether a value has a row for each element that a mask picks, and not one for all."""
+    return _rank(node) > beside and not (_rank(node) == beside + 1 and _is_one_row(node))
+
+
+def _is_one_row(node: torch.fx.Node) -> bool:
+    extent = node.meta["val"].shape[0]
+    return isinstance(extent, int) and extent == 1
 
 
 def _same(a: Any, b: Any, depth: int = _DEPTH) -> bool:
@@ -92,12 +102,16 @@ def _same(a: Any, b: Any, depth: int = _DEPTH) -> bool:
 
 def _of_all(graph: torch.fx.Graph, values: torch.fx.Node, beside: int) -> torch.fx.Node:
     """What values are where all elements are taken, and not those of a mask; what has no more axes
-    than there are ``beside`` the mask's was never picked."""
+    than there are ``beside`` the mask's, or one row more, was never picked."""
     if values.target in _PICKS:
         return values.args[0]
 
     def whole(given: torch.fx.Node) -> torch.fx.Node:
-        return _of_all(graph, given, beside) if _rank(given) > beside else given
+        if _is_of_rows(given, beside):
+            return _of_all(graph, given, beside)
+        if _rank(given) <= beside:
+            return given
+        return _called(graph, given, torch.ops.aten.squeeze.dim, (given, 0))
 
     args, kwargs = map_arg((values.args, values.kwargs), whole)
     return _called(graph, values, values.target, args, kwargs)

@@ -11,7 +11,6 @@ from torch import nn
 from torch.testing import assert_close
 
 import byoc
-from byoc.errors import ModelError
 from byoc.torch_compile.graphs import collected
 
 SLICES = {
@@ -108,18 +107,3 @@ def test_narrow(tmp_path: Path) -> None:
                     assert_close(list(compiled(x, n)), wanted)
     ((part,),) = (graph.parts for graph in graphs)
     assert "byoc: 1 region" in str(part)
-
-
-class Packed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.LSTM(6, 4)
-
-    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        return self.layer(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
-
-
-def test_packed_sequences_are_refused_by_name(tmp_path: Path) -> None:
-    given = torch.randn(7, 2, 6), torch.tensor([7, 4])
-    with pytest.raises(ModelError, match=r"packed sequences \(pack.*need padded ones \(.*, line"):
-        byoc.compile(Packed().eval(), tmp_path / "packed.so", example_inputs=given)

@@ -6,7 +6,6 @@ import traceback
 from pathlib import Path
 
 import torch
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from byoc.frontends.torch.derivatives import VIOLATED
 from codegen_cc.errors import one_line
@@ -21,22 +20,10 @@ def reason_of(error: Exception) -> str:
     """What failed, in one line, and where in the user's code."""
     if decided_by_data(error):
         return f"control flow depends on the data of a tensor{_where(error)}"
-    if _of_packed(error):
-        what = "packed sequences (pack_padded_sequence), which its tracer does not follow"
-        return f"{what}; need padded ones{_where(error)}"
     if VIOLATED in str(error):
         reasons = [line.strip(" -") for line in str(error).splitlines() if line.startswith("  - ")]
         return "; ".join(reasons) or one_line(error)
     return f"{one_line(error)}{_where(error)}"
-
-
-def _of_packed(error: Exception) -> bool:
-    """Whether packed sequences were at work, of which the tracer says sizes that are no numbers."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if any(frame.f_code is pack_padded_sequence.__code__ for frame in frames):
-        return True
-    local = (value for frame in frames for value in frame.f_locals.values())
-    return any(isinstance(value, PackedSequence) for value in local)
 
 
 def tells_where(error: Exception) -> bool:

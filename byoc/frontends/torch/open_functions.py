@@ -16,6 +16,7 @@ from byoc.frontends.torch.bounded_tables import BOUNDED_TABLES
 from byoc.frontends.torch.open_grids import GRIDS
 from byoc.frontends.torch.open_places import PLACES
 from byoc.frontends.torch.open_sounds import SOUNDS
+from byoc.frontends.torch.packed_sequences import PACKED_SEQUENCES
 from byoc.frontends.torch.replaced import replaced
 
 _OPEN = (torch.SymInt, torch.SymFloat)
@@ -152,4 +153,5 @@ _OTHERS = {
     (torch.Tensor, "equal"): _equality,
     (torch.backends.opt_einsum, "get_opt_einsum"): _orders,
     **BOUNDED_TABLES,
+    **PACKED_SEQUENCES,
 }

@@ -18,18 +18,20 @@ from torch._subclasses.fake_tensor import FakeTensor
 from byoc.frontends.torch.statistics import TRACED_OTHERWISE
 
 _KEY = torch._C.DispatchKey.CompositeImplicitAutograd
-_LAYERS = [getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
+_LAYERS = [getattr(torch.ops.aten, name) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
 
 
 @contextmanager
 def whole_layers() -> Iterator[None]:
     """Tell the tracer the shapes of such layers' results, within this context."""
     with ExitStack() as stack:
-        for layer in _LAYERS:
+        forms = [(layers.input, _results) for layers in _LAYERS]
+        forms += [(layers.data, _results_of_lengths) for layers in _LAYERS]
+        for layer, results in forms:
             for table, key in ((layer.py_kernels, _KEY), (decomposition_table, layer)):
                 if (usual := table.get(key)) is not None:
                     stack.callback(table.__setitem__, key, usual)
-                    table[key] = partial(_results, usual)
+                    table[key] = partial(results, usual)
             stack.callback(layer._dispatch_cache.clear)
             layer._dispatch_cache.clear()
         for operator, made in TRACED_OTHERWISE.items():
@@ -60,3 +62,16 @@ def _results(
     units = states[0].shape[-1] * (2 if bidirectional else 1)
     shape = [*input.shape[:-1], units]
     return input.new_empty(shape), *(state.new_empty(state.shape) for state in states)
+
+
+def _results_of_lengths(
+    usual: Callable[..., Any],
+    data: torch.Tensor,
+    batch_sizes: torch.Tensor,
+    hx: torch.Tensor | Sequence[torch.Tensor],
+    *others: Any,
+) -> tuple[torch.Tensor, ...]:
+    """The same of padded steps and their lengths (``packed_sequences``)."""
+    if not isinstance(data, FakeTensor) or data.dim() != 3:
+        return usual(data, batch_sizes, hx, *others)
+    return _results(usual, data, hx, *others, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from tvm import relax
@@ -38,7 +38,7 @@ def gru(g: Graph, input: Value, hx: Value, **others: object) -> list[relax.Expr]
     return _layers(g, GRU, input, [hx], usual_functions(GRU), **others)
 
 
-def rnn(name: str) -> object:
+def rnn(name: str) -> Callable[..., list[relax.Expr]]:
     """A recurrent layer of one gate."""
     functions = (name, *usual_functions(RNN)[1:])
     return lambda g, input, hx, **others: _layers(g, RNN, input, [hx], functions, **others)
@@ -57,6 +57,7 @@ def _layers(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
+    lengths: Value | None = None,
 ) -> list[relax.Expr]:
     if train and dropout:
         raise ValueError(f"{kind} of a module in training mode; call .eval() before exporting it")
@@ -72,6 +73,8 @@ def _layers(
         if projected:
             own, projections = _without_projections(own)
         operands = {"input": x, **_weights(g, kind, own, has_biases)}
+        if lengths is not None:
+            operands["lengths"] = op.astype(g.tensor(lengths), "int32")
         for role, state in zip(("initial_h", "initial_c"), first, strict=False):
             part = state
             if num_layers > 1:
@@ -188,9 +191,20 @@ def _joined(g: Graph, output: relax.Expr, batch_first: bool) -> relax.Expr:
     return g.emit(op.reshape(output, [*shape[:2], shape[2] * shape[3]]))
 
 
+def _of_lengths(layer: Callable[..., list[relax.Expr]]) -> Callable[..., list[relax.Expr]]:
+    """A layer of padded steps and their lengths, as ``packed_sequences`` writes it."""
+
+    def convert(g: Graph, data: Value, batch_sizes: Value, **others: object) -> list[relax.Expr]:
+        if g.tensor(data).ty.ndim != 3:
+            raise ValueError("packed sequences; need padded ones")
+        return layer(g, data, lengths=batch_sizes, batch_first=False, **others)
+
+    return convert
+
+
+_LAYERS = {"lstm": lstm, "gru": gru, "rnn_tanh": rnn("tanh"), "rnn_relu": rnn("relu")}
+
 RECURRENT = {
-    "lstm.input": lstm,
-    "gru.input": gru,
-    "rnn_tanh.input": rnn("tanh"),
-    "rnn_relu.input": rnn("relu"),
+    **{f"{name}.input": layer for name, layer in _LAYERS.items()},
+    **{f"{name}.data": _of_lengths(layer) for name, layer in _LAYERS.items()},
 }

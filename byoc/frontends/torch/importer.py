@@ -56,6 +56,7 @@ from byoc.frontends.torch.plain_values import (
 )
 from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.read_numbers import read_number
+from byoc.frontends.torch.set_data import require_noted_data
 from byoc.frontends.torch.sizes import element_tensor, float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.taken_apart import taken_apart
@@ -86,6 +87,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     converter, and ``UnsupportedForm`` where one would give a wrong result.
     """
     require_values(program.exported)
+    require_noted_data(program.exported)
     apart = taken_apart(program.exported)
     kept = changed(apart) if states else None
     _require_converters(apart, kept.buffers if kept else ())

@@ -52,6 +52,7 @@ from byoc.frontends.torch.opened_results import is_unknown, opened, opened_resul
 from byoc.frontends.torch.plain_numbers import PlainNumbers
 from byoc.frontends.torch.quiet import nothing_written
 from byoc.frontends.torch.scripts import as_module, with_scripts
+from byoc.frontends.torch.set_data import noted_data
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.single_rows import not_for_one
@@ -73,8 +74,8 @@ class Program:
 
     ``symbols`` are the user's names of PyTorch's symbols, ``plural`` those that may not be 1.
     ``derives``: the module computes derivatives. ``fixed`` says which axes, left to the tracer, are
-    so. ``noted`` are the conditions that sizes must meet
-    for the code to be what was traced. Raises ``ModelError`` for one that cannot be looked at.
+    so. ``noted`` are the conditions that sizes must meet for the code to be what was traced. Raises
+    ``ModelError`` for one that cannot be looked at.
     """
 
     exported: torch.export.ExportedProgram
@@ -374,7 +375,7 @@ def _traced(
             unsolved_conditions,
             short_sizes,
         )
-        with torch.set_grad_enabled(below_autograd), ExitStack() as stack:
+        with torch.set_grad_enabled(below_autograd), noted_data(), ExitStack() as stack:
             for context in around:
                 stack.enter_context(context())
             stack.enter_context(functions_of_any_size(model))
@@ -400,8 +401,7 @@ def _followed(
     within_dynamo: bool,
 ) -> torch.export.ExportedProgram:
     """The trace of a module. Where numbers among its buffers decide what is computed, they are as
-    they are now; where ``int(x.item())`` does, the tracer of ``torch.compile`` follows it. What is
-    asserted is taken for true."""
+    now; where ``int(x.item())`` does, ``torch.compile`` follows it. Assertions are true."""
     try:
         return trace()
     except Exception as error:

@@ -1,4 +1,5 @@
-"""Views of attention's result that PyTorch's tracer notes without the copy before them."""
+"""Views that go over no memory once a program is taken apart: of attention's result, and of
+what is written."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import byoc
-from byoc.errors import ImportFailure
+from byoc.errors import ImportFailure, ModelError
 
 HEADS, WIDTH = 3, 8
 
@@ -61,3 +62,41 @@ def test_rows_of_attention_in_a_compiled_module() -> None:
     assert "PyTorch" not in str(byoc.explain(module, (given,)))
     compiled = torch.compile(module, backend="byoc", options={"cache": False})
     torch.testing.assert_close(compiled(given), module(given))
+
+
+class MaskedScores(nn.Module):
+    """As the head for masks of DETR has it."""
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        scores = torch.einsum("bqnc,bnchw->bqnhw", query, key)
+        scores.masked_fill_(key[:, :1, :1] < 0, -10.0)
+        return scores.flatten(2).softmax(-1) + scores.flatten(2)
+
+
+MASKED = (torch.randn(2, 5, 4, 8), torch.randn(2, 4, 8, 6, 6))
+
+
+@torch.no_grad()
+def test_a_sum_of_products_that_is_written(tmp_path: Path) -> None:
+    module, library = MaskedScores().eval(), tmp_path / "masked.so"
+    done = byoc.compile(module, library, example_inputs=MASKED)
+    assert len(done.report.regions) == 1 and done.report.left == ()
+    with byoc.load(library) as model:
+        torch.testing.assert_close(torch.from_numpy(model(*MASKED)), module(*MASKED))
+
+
+@torch.no_grad()
+def test_a_sum_of_products_that_is_written_in_a_compiled_module() -> None:
+    module = MaskedScores().eval()
+    assert "PyTorch" not in str(byoc.explain(module, MASKED))
+
+
+@torch.no_grad()
+def test_a_view_by_a_sum_of_products_writes_what_it_is_of(tmp_path: Path) -> None:
+    class Turned(MaskedScores):
+        def forward(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+            torch.einsum("bqnc->bnqc", query).add_(1)
+            return super().forward(query, key)
+
+    with pytest.raises(ModelError, match="changes input 'query'"):
+        byoc.compile(Turned().eval(), tmp_path / "masked.so", example_inputs=MASKED)

@@ -83,9 +83,12 @@ def tensor_of_two_names(program: torch.export.ExportedProgram) -> tuple[str, str
     places: dict[int, str] = {}
     stored = {**program.state_dict, **program.constants}
     for name in program.graph_signature.inputs_to_buffers.values():
-        places[stored[name].data_ptr()] = name
+        if stored[name].layout is torch.strided:  # others have no place of their own
+            places[stored[name].data_ptr()] = name
     for name in program.graph_signature.inputs_to_lifted_tensor_constants.values():
-        if stored[name].numel() and stored[name].data_ptr() in places:
+        if stored[name].layout is not torch.strided or not stored[name].numel():
+            continue
+        if stored[name].data_ptr() in places:
             return places[stored[name].data_ptr()], name
     return None
 

@@ -58,6 +58,7 @@ from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.read_numbers import read_number
 from byoc.frontends.torch.set_data import require_noted_data
 from byoc.frontends.torch.sizes import element_tensor, float_tensor, truth_tensor
+from byoc.frontends.torch.sparse_products import PARTS
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.taken_apart import taken_apart
 from byoc.frontends.torch.values import Graph, dtype_name
@@ -231,7 +232,7 @@ class _Importer:
             elif self._kept is not None and spec.target in self._kept.buffers:
                 behind[spec.target] = self._parameter(node, f"buffer {spec.target!r}")
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
-                if node.users:
+                if any(user.target not in PARTS for user in node.users):
                     require_dense(stored[spec.target], f"{spec.target!r}")
                 self._values[node] = stored[spec.target].detach()
             else:

@@ -14,6 +14,7 @@ from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.masked_copies import chosen_in_place
 from byoc.frontends.torch.open_functions import functions_of_any_size
 from byoc.frontends.torch.short_sizes import short_sizes
+from byoc.frontends.torch.sparse_products import gathered_products
 from byoc.frontends.torch.views import with_copies
 from byoc.frontends.torch.whole_layers import whole_layers
 from codegen_cc.errors import one_line
@@ -30,7 +31,7 @@ def taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedPro
             composites_in_less_time(),
         ):
             take_apart = partial(given.run_decompositions, decompositions())
-            return chosen_in_place(with_copies(given, take_apart))
+            return chosen_in_place(gathered_products(with_copies(given, take_apart)))
     except Exception as error:
         if twice := tensor_of_two_names(given):
             raise ModelError(

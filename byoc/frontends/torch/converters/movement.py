@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from tvm import relax, tirx
 
+from byoc.frontends.torch.converters.beginnings import begin_of, from_start, is_inside
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
 from byoc.frontends.torch.converters.indexing import is_element, slice_places
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import is_kernel_float
-from codegen_cc.dim import at_most, is_static
+from codegen_cc.dim import is_static
 from codegen_cc.region.relax_dims import relax_dims
 
 op = relax.op
@@ -93,27 +94,15 @@ def slice_(
     extent, taken = tensor.ty.shape.values[axis], g.shape[axis]
     if taken is extent or relax_dims([taken]) == relax_dims([extent]):
         return tensor
-    begin = from_start(0 if start is None else start, extent)
+    begin = begin_of(start, end, step, extent, taken)
     if step == 1 and isinstance(start, int) and start < 0 and end is not None:
         # One that starts before the beginning is as long as what lies before its end.
         is_open = not is_static(relax_dims([extent]))
         if is_open and relax_dims([from_start(end, extent)]) == relax_dims([taken]):
             begin = 0
-    if is_element(begin) or (isinstance(taken, int) and step == 1 and not _is_inside(begin)):
+    if is_element(begin) or (isinstance(taken, int) and step == 1 and not is_inside(begin)):
         return op.take(tensor, slice_places(g, begin, extent, taken, step), axis)
     return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
-
-
-def from_start(place: Value, extent: relax.Expr) -> Value:
-    """A place that may be counted from the end, within the axis."""
-    if is_element(place):
-        return place
-    if not isinstance(place, int):  # the last n elements: n is above 0, as PyTorch's tracer has it
-        return extent + place if at_most(relax_dims([place])[0], 0) else place
-    known = getattr(extent, "value", None)
-    if place < 0:
-        return max(place + known, 0) if known is not None else extent + place
-    return place if known is None else min(place, known)
 
 
 def select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
@@ -122,17 +111,12 @@ def select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
     return _selected(g, tensor, dim % tensor.ty.ndim, index)
 
 
-def _is_inside(begin: Value) -> bool:
-    """Whether a slice begins in its axis, however short a call makes that."""
-    return isinstance(begin, int) or at_most(0, relax_dims([begin])[0]) is True
-
-
 def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:
     if is_element(index):
         place = places_from_start(g, index, tensor.ty.shape.values[axis])
         return op.take(tensor, place, axis)
     begin = from_start(index, tensor.ty.shape.values[axis])
-    if not _is_inside(begin):
+    if not is_inside(begin):
         return op.take(tensor, size_tensor(g.builder, begin, "int64"), axis)
     part = g.emit(part_of(tensor, axis, begin, begin + 1))
     return g.emit(op.squeeze(part, [axis]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.beginnings import begin_of, from_start
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
 from byoc.frontends.torch.converters.indexing import index_put, is_element, slice_places
-from byoc.frontends.torch.converters.movement import from_start, part_of
+from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 
@@ -27,7 +28,7 @@ def slice_scatter(
     tensor, source = g.tensor(x), g.tensor(src, g.dtype)
     axis = dim % tensor.ty.ndim
     extent, count = tensor.ty.shape.values[axis], source.ty.shape.values[axis]
-    begin = from_start(0 if start is None else start, extent)
+    begin = begin_of(start, end, step, extent, count)
     if is_element(begin):
         places = slice_places(g, begin, extent, getattr(count, "value", count), step)
         return index_put(g, tensor, [*[None] * axis, places], source)

@@ -23,9 +23,6 @@ from byoc.frontends.torch.buffers import lost_constant
 from byoc.frontends.torch.called import (
     attention_of_any_length,
     exported_layers,
-    places_of_one_number,
-    plain_scalars,
-    unchecked_distributions,
     unwritten,
 )
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
@@ -38,26 +35,22 @@ from byoc.frontends.torch.failures import decided_by_data as is_of_data
 from byoc.frontends.torch.failures import reason_of, tells_where
 from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
-from byoc.frontends.torch.layouts import unnoted_layouts
 from byoc.frontends.torch.multiples import in_multiples, multiples_of, renamed
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.noted_guards import (
     require_open,
     symbol_names,
     traced_with_conditions,
-    unsolved_conditions,
 )
 from byoc.frontends.torch.open_functions import functions_of_any_size
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.plain_numbers import PlainNumbers
 from byoc.frontends.torch.quiet import nothing_written
 from byoc.frontends.torch.scripts import as_module, with_scripts
-from byoc.frontends.torch.set_data import noted_data
 from byoc.frontends.torch.settled_sizes import SettledSizes
-from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.single_rows import not_for_one
+from byoc.frontends.torch.surroundings import traced_as_it_runs
 from byoc.frontends.torch.symbols import Symbols, decided_by_data
-from byoc.frontends.torch.whole_layers import whole_layers
 from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.errors import one_line
 
@@ -365,19 +358,8 @@ def _traced(
     opened. ``below_autograd``: what derivatives compute is part of it, not that they are asked."""
 
     def trace(strict: bool = False) -> torch.export.ExportedProgram:
-        around = (
-            nothing_written,
-            whole_layers,
-            unchecked_distributions,
-            places_of_one_number,
-            plain_scalars,
-            unnoted_layouts,
-            unsolved_conditions,
-            short_sizes,
-        )
-        with torch.set_grad_enabled(below_autograd), noted_data(), ExitStack() as stack:
-            for context in around:
-                stack.enter_context(context())
+        with torch.set_grad_enabled(below_autograd), ExitStack() as stack:
+            stack.enter_context(traced_as_it_runs())
             stack.enter_context(functions_of_any_size(model))
             if not strict:
                 stack.enter_context(joined_axes(model, (args, kwargs), declared))

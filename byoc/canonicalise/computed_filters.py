@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.computed_convolutions import computed_convolutions
 from byoc.canonicalise.computed_volumes import computed_volumes
-from byoc.canonicalise.dequantised_weights import DEQUANTIZE
-from byoc.canonicalise.transposed_conv_to_conv import has_layouts
 from byoc.canonicalise.transposed_volumes import spread_out
-from byoc.ir.dataflow import Block, array_of, is_kernel_float, op_name, shape_of
+from byoc.ir.dataflow import Block, op_name, shape_of
 from byoc.ir.summed_windows import Windows, summed_windows
 from codegen_cc.dim import Dim, is_static, product
 
@@ -57,24 +56,11 @@ def computed_filters(
 ) -> None:
     """Rewrite fp32 convolutions of images, and of volumes, whose weight is no constant."""
     computed_volumes(block, computed)
-    for var, call in block.calls("relax.nn.conv2d", _TRANSPOSED):
-        image, weight = call.args
-        shapes = [shape_of(expr) for expr in (image, weight, var)]
-        if array_of(weight) is not None or block.call(weight, DEQUANTIZE) is not None:
-            continue
-        if not is_kernel_float(var) or None in shapes or not is_static(shapes[1]):
-            continue
-        if computed(call):
-            continue
+    for var, call, shapes in computed_convolutions(block, "relax.nn.conv2d", "HW", computed):
         groups, transposed = int(call.attrs.groups), op_name(call) == _TRANSPOSED
         if not transposed and _is_worth_packing(shapes[1], shapes[2], groups):
             continue
-        if transposed and groups > 1 and shapes[1][1] == 1:
-            continue  # a sum of few numbers for each row that is copied; TVM's loops are faster
-        kernel = "IOHW" if transposed else "OIHW"
-        if not has_layouts(call, "NCHW", kernel) or 0 in shapes[1] or not is_static(shapes[0][1:2]):
-            continue
-        fixed = kernel == "IOHW" and is_static([*shapes[0][2:], *shapes[2][2:]])
+        fixed = transposed and is_static([*shapes[0][2:], *shapes[2][2:]])
         some = fixed and 0 not in (*shapes[0][1:], *shapes[2][1:])
         block.replace(var, (_windows if some else _product)(block, var, call))
 

@@ -14,11 +14,9 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from byoc.canonicalise.dequantised_weights import DEQUANTIZE
-from byoc.canonicalise.transposed_conv_to_conv import has_layouts
+from byoc.canonicalise.computed_convolutions import computed_convolutions
 from byoc.canonicalise.transposed_volumes import spread_out
-from byoc.ir.dataflow import Block, array_of, is_kernel_float, op_name, shape_of
-from codegen_cc.dim import is_static
+from byoc.ir.dataflow import Block, op_name, shape_of
 
 _TRANSPOSED = "relax.nn.conv3d_transpose"
 
@@ -28,21 +26,8 @@ _DEPTH_FIRST = [0, 2, 1, 3, 4]
 
 def computed_volumes(block: Block, computed: Callable[[relax.Call], bool]) -> None:
     """Rewrite fp32 convolutions of volumes whose weight is no constant."""
-    for var, call in block.calls("relax.nn.conv3d", _TRANSPOSED):
-        shapes = [shape_of(expr) for expr in (*call.args, var)]
-        weight = call.args[1]
-        if array_of(weight) is not None or block.call(weight, DEQUANTIZE) is not None:
-            continue
-        if not is_kernel_float(var) or None in shapes or not is_static(shapes[1]):
-            continue
-        transposed = op_name(call) == _TRANSPOSED
-        if transposed and int(call.attrs.groups) > 1 and shapes[1][1] == 1:
-            continue  # as of images: TVM's loops are faster
-        kernel = "IODHW" if transposed else "OIDHW"
-        if not has_layouts(call, "NCDHW", kernel) or not is_static(shapes[0][1:2]):
-            continue
-        if 0 not in shapes[1] and not computed(call):
-            block.replace(var, _images(block, var, call))
+    for var, call, _ in computed_convolutions(block, "relax.nn.conv3d", "DHW", computed):
+        block.replace(var, _images(block, var, call))
 
 
 def _images(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:

@@ -18,8 +18,6 @@ from torch import nn
 from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence
 
-_NAMES = ("data", "batch_sizes", "sorted_indices", "unsorted_indices")
-
 
 class PaddedSequence(PackedSequence):
     """What stands for a packed sequence: ``steps`` [steps, batch, ...] and ``lengths`` [batch].
@@ -35,7 +33,7 @@ class PaddedSequence(PackedSequence):
     def __new__(
         cls, steps: torch.Tensor, lengths: torch.Tensor, is_zero_behind: bool = False
     ) -> PaddedSequence:
-        made = tuple.__new__(cls, (None,) * len(_NAMES))
+        made = tuple.__new__(cls, (None,) * len(cls._fields))
         made.steps, made.lengths, made.is_zero_behind = steps, lengths, is_zero_behind
         return made
 

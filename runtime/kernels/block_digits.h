@@ -26,7 +26,9 @@ enum {
   SLOTS = 4,   /* bytes of a number's digits; the last one is not read */
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
   MOST_CHAINS = 2,
-  DIGIT_VECTORS = 2 * PER_PANEL, /* of sums, at most */
+  /* Panels side by side, at most: three sums of each fill half of the registers. */
+  MOST_PANELS = PER_PANEL == 1 ? 4 : 2,
+  DIGIT_VECTORS = MOST_PANELS * PER_PANEL, /* of sums */
   LONG = 1024,
   ROUND = 32, /* rows of w whose words are one round of the loop: a block, most often */
   MOST_OF_DIGITS = 127 << 16
@@ -37,8 +39,8 @@ enum {
 
 typedef struct {
   float unit;
-  /* Sums of the digits: 256 first + second, third.  Of single ones their sum, and what is added to
-   * products with a w without zero points. */
+  /* Of digits 256 first + second, and third: what is added to products with a w without zero
+   * points, their sums otherwise.  Of single ones their sum, and what is added. */
   int32_t high, low;
 } digit_chunk;
 
@@ -56,8 +58,8 @@ EXT_INLINE int64_t chunk_end(int64_t p, int64_t block, int64_t k) {
   return i64_min(end, p + CHUNK);
 }
 
-/* Digits of n numbers x, and of zeros up to VL more. */
-static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
+/* Digits of n numbers x, and of zeros up to VL more; sums are `times` theirs. */
+static digit_chunk digits_of_chunk(const float* x, int64_t n, int32_t times, int8_t* digits) {
   vf most = vf_set1(LEAST_LARGEST);
   int64_t i = 0;
   for (; i + VL <= n; i += VL) most = vf_max(most, vf_abs(vf_load(x + i)));
@@ -77,7 +79,8 @@ static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
   int32_t sum[VL];
   vi_store(sum, vq_sum(sums, vi_set1(0)));
   for (int lane = SLOTS; lane < VL; lane++) sum[lane % SLOTS] += sum[lane];
-  return (digit_chunk){largest / (float)MOST_OF_DIGITS, sum[0] * 256 + sum[1], sum[2]};
+  const int32_t high = times * (sum[0] * 256 + sum[1]), low = times * sum[2];
+  return (digit_chunk){largest / (float)MOST_OF_DIGITS, high, low};
 }
 
 /* The same of single digits; `middle` is the zero point of a w that has none.  `huge` gets lanes
@@ -142,7 +145,7 @@ static vi digits_of_row(const digits_job* job, const float* x, int64_t row) {
       for (int64_t i = p; i < end; i++) gathered[i - p] = x[i * step];
     }
     if (slots != 1)
-      *chunks++ = digits_of_chunk(at, end - p, digits + SLOTS * p);
+      *chunks++ = digits_of_chunk(at, end - p, middle ? -middle : 1, digits + SLOTS * p);
     else if ((end - p) % VL == 0)
       *chunks++ = bytes_of_chunk(1, at, end - p, middle, digits + p, &huge);
     else
@@ -206,18 +209,28 @@ typedef struct {
 } digit_walk;
 
 /* Words, and numbers of blocks, that are fetched ahead: 8 KB and 2 KB, the latter where that helps
- * (ahead.h).  One panel follows the other, two runs of memory in all: of more, as of panels side by
- * side, the CPU reads less at once (m = 1, 4 and 8 bits, from memory: 0.91 to 0.95 of a plain read
- * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %, and its
- * L1 has no room for 8 KB of words and LONG digits.  Words of 8 bits are fetched 4 KB ahead there
- * (k = 4864: 6 % less time).  Of 4 bits, which need twice as many digits, two panels are read side
- * by side, which need them once, and they and their numbers, 1 KB ahead, are fetched into L2 alone:
- * k = 1344 and 4864 take 80 us for 2.7 MB, one panel after the other 91 and 113. */
+ * (ahead.h).  On Zen 4 the numbers that are fetched cost 4 to 7 %, and its L1 has no room for 8 KB
+ * of words and LONG digits.  Words of 8 bits are fetched 4 KB ahead there (k = 4864: 6 % less
+ * time).  Of two panels of 4 bits side by side, words and numbers are fetched into L2 alone. */
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
-/* Asks for a line, into L2 alone where it is of panels side by side. */
-EXT_INLINE void ask_ahead(const int wide, const void* at) {
-  if (wide)
+/* Panels whose products with one row are summed side by side: digits are loaded once for all, and
+ * there are fewer instructions.  But each is a run of memory of its own, and so are its numbers.
+ *
+ * Zen 5 reads one panel after the other at 0.91 to 0.95 of a plain read (m = 1, 4 and 8 bits, from
+ * memory), and two at 0.79 to 0.86.  Zen 4, with 4 bits and LONG rows, which need twice as many
+ * digits, takes 80 us for 2.7 MB of two panels (k = 1344 and 4864), 91 and 113 of one.  Intel's
+ * cores with 2 MB of L2 (Emerald Rapids, k = 896 and 4864) read 4 bits at 0.82 to 0.86 of a plain
+ * read where panels come one after the other, at 0.88 to 0.96 of two and 0.93 to 1.0 of four, and 8
+ * bits at 0.79 to 0.89, 0.91 to 0.98 and 0.89 to 0.92. */
+static int panels_at_once(int bits, int64_t k) {
+  if (asks_twice()) return bits == 4 ? MOST_PANELS : 2;
+  return bits == 4 && k >= LONG && !asks_ahead() ? 2 : 1;
+}
+
+/* Asks for a line, into L2 alone where `vectors` are two panels of 4 bits. */
+EXT_INLINE void ask_ahead(const int vectors, const int bits, const void* at) {
+  if (vectors == 2 * PER_PANEL && bits == 4)
     __builtin_prefetch(at, 0, 2);
   else
     __builtin_prefetch(at);
@@ -256,19 +269,19 @@ EXT_INLINE void dot_words(const int rows, const int vectors, const int bits, con
   EXT_UNROLL
   for (int v = 0; v < vectors; v++) {
     const int32_t* words = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
-    if (v % PER_PANEL == 0) ask_ahead(vectors > PER_PANEL, words + ahead);
+    if (v % PER_PANEL == 0) ask_ahead(vectors, bits, words + ahead);
     dot_word(rows, chains, bits, x, padded, vi_load(words), acc[v]);
   }
 }
 
 /* What the sums of a chunk begin with: a zero point that all columns share is taken off here. */
-EXT_INLINE void start_chunk(const int chains, const int bits, const zero_kind zeros,
-                            const digit_chunk* c, vq acc[MOST_CHAINS][DIGITS]) {
-  const int32_t zero = zeros == MIDDLE ? 1 << (bits - 1) : 0;
+EXT_INLINE void start_chunk(const int chains, const zero_kind zeros, const digit_chunk* c,
+                            vq acc[MOST_CHAINS][DIGITS]) {
   EXT_UNROLL
   for (int i = 0; i < chains * DIGITS; i++) acc[i / DIGITS][i % DIGITS] = vq_start(vi_set1(0));
-  acc[0][1] = vq_start(vi_set1(-zero * c->high));
-  acc[0][2] = vq_start(vi_set1(-zero * c->low));
+  if (zeros != MIDDLE) return;
+  acc[0][1] = vq_start(vi_set1(c->high));
+  acc[0][2] = vq_start(vi_set1(c->low));
 }
 
 /* The sum of products with digit d. */
@@ -303,8 +316,8 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   const int64_t first = place;
   const int8_t* x = s->digits->digits + s->row * SLOTS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
-  const int wide = vectors > PER_PANEL;
-  const int64_t numbers_ahead = wide           ? NUMBERS_AHEAD / 2
+  const int beside = vectors > PER_PANEL ? vectors / PER_PANEL - 1 : 0; /* panels */
+  const int64_t numbers_ahead = beside         ? NUMBERS_AHEAD / 2
                                 : asks_ahead() ? NUMBERS_AHEAD
                                                : 0; /* those that are read next */
   const int64_t words_ahead = bits == 8 && !asks_ahead() ? WORDS_AHEAD / 2 : WORDS_AHEAD;
@@ -314,15 +327,14 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
   for (int64_t p = 0, block_end = i64_min(k, w->block); p < k; chunk++) {
     const int64_t end = i64_min(block_end, p + CHUNK);
-    /* Behind a panel comes one of the next pair, not its neighbour. */
-    const int64_t jump = wide && words_of(bits, p) + words_ahead >= panel ? panel : 0;
+    /* Behind a panel comes that behind its neighbours. */
+    const int64_t jump = words_of(bits, p) + words_ahead >= panel ? beside * panel : 0;
     const int64_t ahead = words_ahead + jump;
-    const int64_t skip = wide && place - first + numbers_ahead >= numbers ? numbers : 0;
+    const int64_t skip = place - first + numbers_ahead >= numbers ? beside * numbers : 0;
     vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)
-      start_chunk(chains, bits, zeros, chunk + i % rows * s->digits->chunks,
-                  acc[i / rows][i % rows]);
+      start_chunk(chains, zeros, chunk + i % rows * s->digits->chunks, acc[i / rows][i % rows]);
     for (; p + ROUND <= end; p += ROUND) {
       EXT_UNROLL
       for (int i = 0; i < ROUND; i += step, at += EXT_PANEL)
@@ -338,7 +350,7 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
       vi zero = zeros == INTEGERS ? vi_load_u8(zero_at) : vi_set1(0);
       vf scale = vf_load(w->scale + n);
       if (v % PER_PANEL == 0) {
-        ask_ahead(wide, w->scale + n + numbers_ahead + skip);
+        ask_ahead(vectors, bits, w->scale + n + numbers_ahead + skip);
         if (zeros == INTEGERS) __builtin_prefetch(zero_at + numbers_ahead + skip);
       }
       EXT_UNROLL
@@ -371,8 +383,12 @@ EXT_INLINE void digits_of(const int rows, const int vectors, const digit_walk* s
 
 /* As walk_columns. */
 static int64_t digit_columns(int64_t rows, int64_t columns, const digit_walk* s) {
-  const int is_long = s->w->bits == 4 && s->k >= LONG && !asks_ahead();
-  if (rows == 1 && columns > 2 * EXT_PANEL - VL && is_long) {
+  const int64_t panels = i64_min(panels_at_once(s->w->bits, s->k), ceil_div(columns, EXT_PANEL));
+  if (rows == 1 && MOST_PANELS > 2 && panels == MOST_PANELS) {
+    digits_of(1, DIGIT_VECTORS, s);
+    return MOST_PANELS * EXT_PANEL;
+  }
+  if (rows == 1 && panels > 1) {
     digits_of(1, 2 * PER_PANEL, s);
     return 2 * EXT_PANEL;
   }

@@ -46,8 +46,8 @@ INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance corpus pytorch-zoo tvm-tests fuzz hostile sanitize docs lint \
-  release test-needs \
+.PHONY: help venv demo test test-all bench bench-kernels conformance corpus pytorch-zoo tvm-tests fuzz hostile \
+  sanitize docs lint release test-needs \
   format clean check-tools kernels aarch64-kernels aarch64-libraries
 
 help: ## List the targets
@@ -56,9 +56,12 @@ help: ## List the targets
 demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
 	$(BIN)/python -m models.demo
 
-test: test-needs ## Run all tests
+test: TESTS := -m "not slow"
+test: test-all ## Run the tests that take a second or two at most: nine of ten
+
+test-all: test-needs ## Run all tests
 	@# Files in the order of their folders: by their number of tests the slowest would come last.
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30 $(TESTS)
 
 bench: ARGS := --suite zoo
 bench: $(BIN)/.bench kernels ## Time the zoo's networks beside other engines (ARGS="resnet50 --threads 1")

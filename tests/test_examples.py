@@ -28,6 +28,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAID)
 def test_example(name: str) -> None:
     done = subprocess.run(

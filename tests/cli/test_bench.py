@@ -83,6 +83,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 # ---------------------------------------------------------------- a run
 
 
+@pytest.mark.slow
 def test_json_has_machine_rows_and_ratios(run: dict) -> None:
     about = run["machine"]
     assert run["precisions"] == ["fp32"] and about["peak_gflops"] > 1 and about["cores"] >= 1
@@ -129,6 +130,7 @@ def test_an_optional_engine_answers_in_the_order_of_outputs(tmp_path: Path, engi
     assert found.error is not None and found.error <= 1e-4
 
 
+@pytest.mark.slow
 def test_table_names_the_machine_and_an_absent_engine(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +159,7 @@ def test_table_names_the_machine_and_an_absent_engine(
     assert captured.err == ""
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_of_ours_fails_the_check(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_wrong_answer_of_ours_fails_the_check(
     assert "note: ONNX Runtime on tiny.onnx in fp32 with 1 thread differs" in captured.out
 
 
+@pytest.mark.slow
 def test_an_engine_that_fails_is_named_and_the_rest_goes_on(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +208,7 @@ def test_our_failure_is_a_failed_check(
     assert "not measured: byoc on tiny.onnx: no such kernel\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_batches_of_a_model_of_batch_1(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *map(str, (tiny, *QUICK, *PAIR, "--batch", 1, 3, "--json"))]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -320,6 +325,7 @@ def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 # ---------------------------------------------------------------- parts
 
 
+@pytest.mark.slow
 def test_plot_and_page_are_written(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,6 +373,7 @@ def test_inputs_are_of_the_models_dtypes(name: str) -> None:
         np.testing.assert_array_equal(values[0], [1] * 6 + [0] * 2)
 
 
+@pytest.mark.slow
 def test_a_refused_form_is_measured_for_whoever_insists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,6 +394,7 @@ def test_a_refused_form_is_measured_for_whoever_insists(
     assert {row["engine"] for row in found["rows"]} == {"byoc", "tvm", "onnxruntime"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "in_parts"), [("amx_bf16", True), ("avx512_bf16", False)])
 def test_two_parts_of_bf16_beside_float32(
     tiny: Path, row: str, in_parts: bool, monkeypatch: pytest.MonkeyPatch, capsys

@@ -58,6 +58,7 @@ def test_without_tvms_compiler_the_variable_is_named() -> None:
     )
 
 
+@pytest.mark.slow
 def test_version_and_help() -> None:
     assert command("--version").stdout == f"byoc, version {byoc.__version__}\n"
     for verb in ("compile", "run", "partition"):
@@ -67,6 +68,7 @@ def test_version_and_help() -> None:
     assert command().returncode == 2
 
 
+@pytest.mark.slow
 def test_compile_then_run(tmp_path: Path) -> None:
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
     library, code = tmp_path / "tiny.so", tmp_path / "code"
@@ -218,6 +220,7 @@ def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None
     assert captured.splitlines()[-1].startswith("error: ")
 
 
+@pytest.mark.slow
 def test_missing_compiler_names_the_package(tiny: CompiledCase, tmp_path: Path) -> None:
     (tmp_path / "ziglang").mkdir()  # an empty package, in front of one with a compiler
     (tmp_path / "ziglang" / "__init__.py").touch()
@@ -252,6 +255,7 @@ def symbolic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "m.so"
 
 
+@pytest.mark.slow
 def test_symbolic_inputs_are_filled_in_their_smallest_size(
     symbolic: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

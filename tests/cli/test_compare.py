@@ -74,6 +74,7 @@ def test_errors_are_one_line(
     assert "pip install onnxruntime" in run(capsys, model, code=2)
 
 
+@pytest.mark.slow
 def test_what_to_keep(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mixed = ("--library", "builtin", "--library", f"fc2={WRONG}")
     text = run(capsys, model, *mixed, "--max-error", "1e-4")

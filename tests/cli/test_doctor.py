@@ -110,6 +110,7 @@ def test_extras_are_those_of_the_package() -> None:
     assert set(diagnosis._EXTRAS) == set(project["optional-dependencies"]) - own
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes(tmp_path: Path) -> None:
     (tmp_path / "byoc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m byoc "$@"\n')

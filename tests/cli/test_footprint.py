@@ -39,6 +39,7 @@ def made_up(**changes: object) -> Footprint:
     return Footprint("resnet50", "ResNet-50", 100.0, compilation, [ours, peer])
 
 
+@pytest.mark.slow
 def test_a_tiny_network(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = main([str(tiny), "--repeats", "1", "--json"])
     result = json.loads(capsys.readouterr().out)

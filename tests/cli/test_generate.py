@@ -31,6 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_prompts_and_steps_take_turns(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--engines", "byoc", "onnxruntime", "--prompt", "5", "--past", "4", "--rounds", "1"]
     assert main(["bench", "--generate", str(file), *asked, "--threads", "1", "--json"]) == 0
@@ -46,6 +47,7 @@ def test_prompts_and_steps_take_turns(file: Path, capsys: pytest.CaptureFixture[
     assert found["failed"] == {}
 
 
+@pytest.mark.slow
 def test_the_limits_take_part(capsys: pytest.CaptureFixture[str]) -> None:
     """Weights of 4 bits on two threads, beside a plain read and the plain products."""
     asked = ["--model", "tiny", "--forms", "4-bit", "--past", "9", "--prompt", "6"]
@@ -93,6 +95,7 @@ def test_a_long_text_is_read_in_pieces() -> None:
         assert np.array_equal(np.concatenate([part[name] for part in parts], axis=1), whole[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECODERS_ALONE)
 def test_engines_of_decoders(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Their answers are compared; where one is not installed a line says how to get it.

@@ -75,6 +75,7 @@ def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
         harness.build_c(source, tmp_path / "wrong.o", "-c")
 
 
+@pytest.mark.slow
 def test_a_call_in_another_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # the checkout is found from anywhere
     assert harness.call_apart(__name__, [1, 2]) == [2, 4]
@@ -92,6 +93,7 @@ def test_every_benchmark_takes_its_options_from_here() -> None:
             assert "@harness.one_line_errors" in text and "harness.parser(" in text, path
 
 
+@pytest.mark.slow
 def test_the_product_imports_no_benchmark() -> None:
     for path in (*ROOT.glob("byoc/**/*.py"), *ROOT.glob("codegen_cc/**/*.py")):
         modules = imports(path)

@@ -175,6 +175,7 @@ def test_an_interrupt_that_another_error_hides(
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+@pytest.mark.slow
 def test_standard_files_that_are_closed(library: Path, tmp_path: Path) -> None:
     python = f"exec '{sys.executable}' -m byoc"
     for closed, code in (("<&- >&- 2>&-", 0), (">&-", 0), ("2>&-", 0)):
@@ -195,6 +196,7 @@ def test_a_full_disk(library: Path, tmp_path: Path) -> None:
     assert done.stderr == "error: standard output: No space left on device\n"
 
 
+@pytest.mark.slow
 def test_letters_that_a_terminal_lacks(tmp_path: Path) -> None:
     graph = GraphBuilder("letters", seed=0)
     graph.output(graph.op("Relu", graph.input("größe", (1, 4))), "ergebnis ✓", (1, 4))

@@ -64,6 +64,7 @@ def on_a_terminal(*arguments: object) -> tuple[int, str]:
     return process.wait(), said.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_the_stages(model: Path, tmp_path: Path) -> None:
     code, said = on_a_terminal("compile", model, "-o", tmp_path / "m.so")
     assert code == 0
@@ -76,10 +77,12 @@ def test_a_terminal_sees_the_stages(model: Path, tmp_path: Path) -> None:
     assert code == 2 and "the command names it twice" in said
 
 
+@pytest.mark.slow
 def test_quiet_is_quiet(model: Path) -> None:
     assert on_a_terminal("partition", model, "--quiet") == (0, "")
 
 
+@pytest.mark.slow
 def test_a_pipe_sees_nothing(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "byoc", "partition", str(model)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -68,6 +68,7 @@ def without_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.slow
 def test_refused_case_runs_once_more_with_its_operator_allowed() -> None:
     case = named()[TRAINING]
     ours, allowed = run_case(case, "ours"), run_case(case, "allowed")

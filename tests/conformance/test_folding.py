@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.fold_onnx import FOLDED, fold_constants
@@ -39,6 +40,7 @@ def constant(case: Case) -> onnx.ModelProto | None:
     return copy
 
 
+@pytest.mark.slow
 def test_every_operator_is_evaluated_as_onnxruntime_does() -> None:
     done: Counter[str] = Counter()
     for case in all_cases():

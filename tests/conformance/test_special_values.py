@@ -65,6 +65,7 @@ def differences(got: np.ndarray, want: np.ndarray) -> str:
     return f"{wrong.sum()} of {got.size}: {values} at {first}"
 
 
+@pytest.mark.slow
 def test_all_are_offloaded(swept: Joined) -> None:
     assert not swept.report.left
     assert len(swept.report.regions) == 1

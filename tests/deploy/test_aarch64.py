@@ -53,6 +53,7 @@ NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, object], int]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_gives_the_answers_of_onnxruntime(built: Path, name: str, tmp_path: Path) -> None:
     build, options, regions = NETWORKS[name]
@@ -87,6 +88,7 @@ def test_the_classifier_gives_the_answers_of_onnxruntime(built: Path, tmp_path: 
     assert scores(printed) == pytest.approx(by_number, rel=0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_each_machine_refuses_the_other_ones_library(built: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"model\.so: it is for aarch64, and this machine is "):
         byoc.load(built / "model.so")

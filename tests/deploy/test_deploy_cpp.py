@@ -31,6 +31,8 @@ from tests.deploy.cpp_programs import (
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
 
+pytestmark = pytest.mark.slow  # what all its tests share takes longest
+
 CONTAINER = ROOT / "examples" / "container"
 #: What a small Linux with C and C++ libraries brings.
 SYSTEM = {"libc", "libm", "libstdc++", "libgcc_s", "libdl", "libpthread", "ld-linux-x86-64"}

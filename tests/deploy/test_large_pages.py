@@ -53,6 +53,7 @@ def _mapped(library: Path) -> int:
     return sum(end - begin for begin, end in large_pages._mappings(library))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells which pages are large")
 def test_what_calls_read_is_moved_and_answers_stay(library: Path) -> None:
     try:

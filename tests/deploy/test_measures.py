@@ -22,6 +22,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_second_process_shares_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "_REPEATS", 1)  # of processes that are timed
     (row,) = sharing.measure([8])
@@ -32,6 +33,7 @@ def test_a_second_process_shares_the_weights(monkeypatch: pytest.MonkeyPatch) ->
     assert row.load_ms > 0 and row.first_run_ms > 0
 
 
+@pytest.mark.slow
 def test_many_callers_are_counted_and_checked(
     source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +44,7 @@ def test_many_callers_are_counted_and_checked(
     assert all(float(row[2]) > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_every_form_is_in_the_table(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert deployment.main([str(source), "--repeats", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -176,6 +176,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_it_runs_in_the_cpp_example(case: Path, program: Path) -> None:
     expected = _expected(case.stem)
     inputs = [case.with_name(f"{i}.raw") for i in range(len(_CASES[case.stem][1]))]

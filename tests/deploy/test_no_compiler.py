@@ -40,6 +40,7 @@ def no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 @needs_zig
 def test_the_whole_way(no_path: None, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.deploy.without_compiler", str(tmp_path)]

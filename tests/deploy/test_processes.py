@@ -139,6 +139,7 @@ said["byoc"] = child(lambda: right("b", byoc.load("b.so", threads=2)))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_of_plain_tvm(folder: Path) -> None:
     """TVM's own loader and virtual machine, as C++ has them, in parent and child."""
     said = run(_PLAIN, folder, TVM_NUM_THREADS="4")
@@ -168,6 +169,7 @@ said["child"] = child(lambda: right("a", a) and doubled())
 """
 
 
+@pytest.mark.slow
 def test_parallel_loops_of_tvm_itself_in_a_forked_child(folder: Path) -> None:
     """They have the same pool: once ``byoc.load``'s models ran there, it is told to use none."""
     assert run(_TVM_LAUNCH, folder) == {"parent": True, "child": True}
@@ -231,6 +233,7 @@ said.update(problems=problems, runs=min(runs), loads=loads)
 """
 
 
+@pytest.mark.slow
 def test_models_are_loaded_with_other_numbers_of_threads_while_others_run(folder: Path) -> None:
     said = run(_RESIZED, folder)
     assert said["problems"] == []

@@ -32,6 +32,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_wheel_has_its_kernels_and_the_archives_of_others(
     kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 # ---------------------------------------------------------------- what works
 
 
+@pytest.mark.slow
 def test_run_on_a_server(
     cluster: Cluster,
     tiny: Path,
@@ -231,6 +232,7 @@ def test_tvms_python_package_is_not_needed(cluster: Cluster, tiny: Path, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_example(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "deploy_rpc" / "deploy_rpc.py")],
@@ -378,6 +380,7 @@ def test_the_time_of_a_session_is_over(cluster: Cluster, tiny: Path) -> None:
         session.load(tiny).run({"x": tiny_input()})
 
 
+@pytest.mark.slow
 def test_a_lost_server(doomed: Peer, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop() -> None:
         doomed.wait_for("load_module")
@@ -390,6 +393,7 @@ def test_a_lost_server(doomed: Peer, tiny: Path, capsys: pytest.CaptureFixture[s
     assert f"RPC server {address} was lost when it was to time model.so" in message
 
 
+@pytest.mark.slow
 def test_a_silent_server(doomed: Peer, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a power cut, nobody says that the connection has ended."""
     monkeypatch.setattr(connection, "GRACE", 0.2)

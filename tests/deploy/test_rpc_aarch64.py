@@ -48,6 +48,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     peer.stop()
 
 
+@pytest.mark.slow
 def test_a_library_for_the_device_runs_there(board: Peer, tmp_path: Path) -> None:
     compiled = byoc.compile(tiny_model(), tmp_path / "arm.so", target=TARGET)
     assert len(compiled.report.regions) == 1 and not compiled.report.left
@@ -62,6 +63,7 @@ def test_a_library_for_the_device_runs_there(board: Peer, tmp_path: Path) -> Non
     assert board.said().count("\n") == 1, board.said()
 
 
+@pytest.mark.slow
 def test_tuned_there_and_compiled_by_its_times(
     board: Peer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +95,7 @@ def test_tuned_there_and_compiled_by_its_times(
     assert_agrees(found, onnxruntime_outputs(convolutions(), inputs))
 
 
+@pytest.mark.slow
 def test_benchmarked_there(board: Peer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
     there = ["--rpc", board.address, "--target", TARGET, "--threads", "1", "--rounds", "1"]

@@ -103,6 +103,7 @@ def product() -> onnx.ModelProto:
 # ---------------------------------------------------------------- tune
 
 
+@pytest.mark.slow
 def test_tune_on_two_devices(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +154,7 @@ def test_compiled_by_the_times_of_a_device(
     assert "needs --tuning-db (tuning_db) with the times" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_candidate_that_hangs_or_crashes(
     fake: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +194,7 @@ def test_a_candidate_that_hangs_or_crashes(
             peer.stop()
 
 
+@pytest.mark.slow
 def test_interrupted(cluster: Cluster, tmp_path: Path) -> None:
     """What the server does comes to its end first, or it would serve nobody any more."""
     onnx.save(convolutions(), tmp_path / "m.onnx")
@@ -256,6 +259,7 @@ def test_names_of_processors() -> None:
 # ---------------------------------------------------------------- bench
 
 
+@pytest.mark.slow
 def test_bench_on_each_device(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,6 +297,7 @@ def test_several_networks_are_shared_out(
         assert f"{title}, 1 thread, on 127.0.0.1:" in said.err and "byoc takes" in said.err
 
 
+@pytest.mark.slow
 def test_a_device_is_lost_while_it_measures(
     cluster: Cluster,
     tmp_path: Path,

@@ -21,6 +21,8 @@ from models.bert import bert
 from tests.models.test_states import Reference
 from tests.reference import TOLERANCE, assert_agrees, onnxruntime_outputs
 
+pytestmark = pytest.mark.slow  # what all its tests share takes longest
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "deploy_c"
 STRICT = "-O2 -Wall -Wextra -Werror -pedantic"

@@ -18,6 +18,8 @@ import pytest
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
 
+pytestmark = pytest.mark.slow  # what all its tests share takes longest
+
 ROOT = Path(__file__).resolve().parents[2]
 #: What belongs to the source, without what builds and tests leave in the tree.
 _SOURCE = (

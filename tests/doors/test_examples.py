@@ -96,6 +96,7 @@ def with_torch() -> str:
     return f"{ROOT}{os.pathsep}{apart}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAID)
 def test_example(name: str) -> None:
     done = run(name, **({"PYTHONPATH": with_torch()} if name == "09_torch.py" else {}))
@@ -104,6 +105,7 @@ def test_example(name: str) -> None:
         assert text in done.stdout
 
 
+@pytest.mark.slow
 def test_without_torch_the_example_says_so(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('torch')\n")
     done = run("09_torch.py", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
@@ -111,6 +113,7 @@ def test_without_torch_the_example_says_so(tmp_path: Path) -> None:
     assert done.stdout == "skipped: PyTorch is not installed (pip install torch)\n"
 
 
+@pytest.mark.slow
 def test_a_missing_compiler_is_one_clear_error() -> None:
     done = run("02_packed_from_c.py", CC="no-such-compiler")
     assert done.returncode == 1
@@ -128,6 +131,7 @@ def test_the_page_names_every_example() -> None:
     assert [name for name in SAID if name not in PAGE] == []
 
 
+@pytest.mark.slow
 def test_overhead_is_measured_through_every_door() -> None:
     command = [sys.executable, "-m", "benchmarks.doors", "--rounds", "1", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -29,6 +29,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
+@pytest.mark.slow
 def test_generated_tests_pass(folders: dict[str, Path]) -> None:
     last = run_generated_tests(list(folders.values()))
     # Four cases each, and one test of refusals.

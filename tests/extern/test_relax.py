@@ -152,6 +152,7 @@ def test_operators_check_their_inputs(
         assert str(caught.value) == f"counted_gemm: {message}"
 
 
+@pytest.mark.slow
 def test_exported_library_needs_nothing_else(
     folder: Path, modules: tuple[ModuleType, ModuleType], tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def is_right(library: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_two_compilations_to_one_file(model: Path, tmp_path: Path) -> None:
     output = tmp_path / "out" / "m.so"
     output.parent.mkdir()
@@ -91,6 +92,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     assert "</html>" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_killed_compilation_leaves_the_old_file(
     model: Path, tmp_path: Path, end: signal.Signals

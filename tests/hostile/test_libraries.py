@@ -27,6 +27,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_small_library(tmp_path_factory.mktemp("hostile"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "cases"),
     [
@@ -101,6 +102,7 @@ def test_the_standalone_form_has_checksums(
     assert "it is damaged: its checksum is another" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files ends the link as a full disk does."""
     (tmp_path / "out").mkdir()

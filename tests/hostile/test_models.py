@@ -18,6 +18,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return models.write_models(tmp_path_factory.mktemp("models"))
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_ends_in_one_line_or_a_right_answer(paths: list[Path]) -> None:
     cases = [Case(path, None) for path in paths]
     cases += [case for path in paths for case in models.bits(path, 16, seed=3)]

@@ -13,6 +13,8 @@ from codegen_cc.link.checksum import seal
 from tests.integrations.conftest import Network
 from tests.integrations.networks import COUNT, classifier, compile_whole, pictures
 
+pytestmark = pytest.mark.slow  # what all its tests share takes longest
+
 _MACHINE_AT, _AARCH64 = 18, 183  # e_machine of the ELF header
 _TOLERANCE = 1e-5
 _WEIGHTS_KB = 2000

@@ -26,6 +26,8 @@ from tests.integrations.networks import (
 )
 from tests.reference import onnxruntime_outputs
 
+pytestmark = pytest.mark.slow  # what all its tests share takes longest
+
 _TOLERANCE = 1e-5
 _WIDE = 64
 _PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}

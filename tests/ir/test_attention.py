@@ -297,6 +297,7 @@ def test_scores_that_are_read_elsewhere_are_none() -> None:
     check(build, QUERY, KEY, VALUE, found=False)
 
 
+@pytest.mark.slow
 def test_guards_that_are_read_elsewhere_or_give_another_number_are_none() -> None:
     def other(emit, q, k, v):
         scores = emit(op.matmul(q, turned(emit, k)))

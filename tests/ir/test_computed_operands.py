@@ -25,6 +25,7 @@ def integers(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+@pytest.mark.slow
 def test_reductions_along_computed_axes() -> None:
     ones = [
         One(f"Reduce{kind}", {"x": X, "axes": integers(-1, 0)}, attributes={"keepdims": keep})
@@ -46,6 +47,7 @@ def test_reductions_along_computed_axes() -> None:
     check(ones, 20)
 
 
+@pytest.mark.slow
 def test_computed_sizes() -> None:
     image = X[None]
     widths = integers(1, 0, -1, 2)

@@ -340,6 +340,7 @@ def test_weights_are_cut_while_compiling() -> None:
     check(model, POSITIVE, NEGATIVE)
 
 
+@pytest.mark.slow
 def test_branches_and_loops_inside_of_a_loop(tmp_path: Path) -> None:
     """What a round calls knows the symbols of the caller; a count of rounds that values tell."""
     branches = {

@@ -112,6 +112,7 @@ def test_order(a: Dim, b: Dim, expected: bool | None) -> None:
     assert at_most(a, b) is expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extent", [7, H, 8 * H, 2 * H + 1])
 def test_bounds_of_slices_are_those_of_python(extent: Dim) -> None:
     ends = (-(2**63), -3, -1, 0, 1, 5, 2**62, H - 1, H - 2)
@@ -123,6 +124,7 @@ def test_bounds_of_slices_are_those_of_python(extent: Dim) -> None:
             assert not want or at(first, h) == want.start, (begin, end, step, h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extent", [7, H, 8 * H, 2 * H + 1])
 def test_bounds_of_backward_slices_are_those_of_onnx(extent: Dim) -> None:
     ends = (-(2**31), -3, -1, 0, 5, 2**62, H - 2)

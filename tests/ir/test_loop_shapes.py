@@ -71,6 +71,7 @@ def test_a_counter_stays_a_scalar() -> None:
     check(model, *feeds(0, 1, 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_an_extent_that_grows_is_not_supposed(axis: int) -> None:
     """The other one is: its number is a constant."""

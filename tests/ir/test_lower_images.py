@@ -242,6 +242,7 @@ def test_conv3d(compiled: CompiledRegions, case: Volume) -> None:
     np.testing.assert_allclose(got, _reference(case, arrays), rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RESIZE, ids=lambda case: case.name)
 def test_resize_is_that_of_tvm(
     compiled: CompiledRegions, tvm_resize: relax.VirtualMachine, case: Resize

@@ -230,6 +230,7 @@ def test_match_cast_stays_where_it_is() -> None:
     assert isinstance(bindings[0], relax.MatchCast)
 
 
+@pytest.mark.slow
 def test_a_long_chain_takes_linear_time() -> None:
     def build(emit, x):
         for _ in range(1500):

@@ -279,6 +279,7 @@ def test_any_regions_can_be_given_back(
     assert_regions_are_maximal(out)
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(GRAPHS, GRAPHS)
 def test_functions_of_one_module_are_independent(

@@ -164,6 +164,7 @@ def test_a_name_that_the_graph_gives_later(tmp_path: Path) -> None:
     assert_agrees(byoc.load(tmp_path / "m.so").run(feed), onnxruntime_outputs(model, feed))
 
 
+@pytest.mark.slow
 def test_states_behind_a_branch_are_refused_with_what_would_help() -> None:
     states = {name: name.replace("past", "present") for name in PASTS[:2]}
     with pytest.raises(byoc.CompileError, match=r"'past.key' .* decoder_with_past_model\.onnx"):

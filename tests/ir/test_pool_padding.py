@@ -16,6 +16,7 @@ from tests.reference import onnxruntime_outputs
 PADDING = ("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
 def test_padding_dilations_and_rounding_up(operator: str) -> None:
     """ONNX Runtime pads by name as if windows were not dilated; its results are smaller then."""

@@ -30,6 +30,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_one_region(name: str) -> None:
     out, report = partition_with_report(import_onnx(prepare(LIGHT / f"light_{name}.onnx")))

@@ -93,6 +93,7 @@ def test_nearest_pixels_of_scales(coordinate: str, rounding: str, tmp_path) -> N
         np.testing.assert_array_equal(got[name], want, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("coordinate", ["half_pixel", "half_pixel_symmetric", "asymmetric"])
 def test_weights_of_scales(coordinate: str, mode: str, tmp_path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
@@ -161,6 +162,7 @@ MATMUL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @every(("index", "case"), list(enumerate(MATMUL)), ids=[str(case) for case in MATMUL])
 def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
     matmul(bf16_lib, case, STORED[index % len(STORED)])

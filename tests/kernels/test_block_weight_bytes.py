@@ -85,6 +85,7 @@ TILED = (
 )
 
 
+@pytest.mark.slow
 @every("shape", TILED, ids=str)
 def test_many_rows_in_tiles(
     byte_tiles: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.block_weight import Row, Weight, checks, main, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 16])
 def test_small_weights_are_measured(rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     only = f"4 bits {rows} x 896 x 4864 by 128"

@@ -137,6 +137,7 @@ def name_of_matmul(value: cases.Matmul | bool) -> str:
     return {True: "packed", False: "plain"}.get(value) or str(value)
 
 
+@pytest.mark.slow
 @every(("case", "packed"), packed_and_plain(cases.MATMUL), ids=name_of_matmul)
 def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
     matmul(lib, case, packed)

@@ -11,6 +11,7 @@ from benchmarks.gemm_bf16 import Row, Run, main
 from benchmarks.gemm_shapes import CUBES, Product
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", ["17 x 33", "1 x 1000"])
 def test_small_products_are_measured(only: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", only, "--rounds", "1", "--json"]) == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.conv2d_ways import TILE_ROWS
@@ -80,6 +81,7 @@ POINTS = (
 )
 
 
+@pytest.mark.slow
 @every(("case", "packed"), packed_and_plain(MATMUL), ids=name_of_matmul)
 def test_matmul(parts_lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
     matmul(parts_lib, case, packed)

@@ -40,6 +40,7 @@ def test_there_are_forty_shapes_of_every_kind() -> None:
     assert CUBES[0].gflop == pytest.approx(0.268435456)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("only", ["17 x 33", "8 x 197 x 64", "1024 x 1 x"])
 def test_small_products_are_measured(only: str, capsys: pytest.CaptureFixture[str]) -> None:
     needs_blas()
@@ -70,6 +71,7 @@ def test_tables() -> None:
     assert others.markdown().splitlines()[-1].startswith(f"| few rows | {SHAPES[1].label} | 2 |")
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     needs_blas()
     assert main(["--only", "nothing"]) == 2

@@ -174,6 +174,7 @@ def test_a_family_in_a_further_row(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_warning_of_the_compiler_is_kept_for_lint(tmp_path: Path) -> None:
     """``make`` builds in spite of it; ``make warnings`` refuses it, also when nothing is built."""
     folder, forced = tmp_path / "build", tmp_path / "forced.h"

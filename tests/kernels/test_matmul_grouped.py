@@ -6,6 +6,7 @@ import ctypes
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
@@ -53,6 +54,7 @@ def test_float32(lib: ctypes.CDLL, name: str, k: int, n: int) -> None:
     y.check_gaps()
 
 
+@pytest.mark.slow
 @every("stored", [(FP32, FP32), (BF16, BF16), (FP32, BF16)])
 @every("name", GROUPS)
 def test_bfloat16(bf16_lib: ctypes.CDLL, name: str, stored: tuple[np.dtype, np.dtype]) -> None:

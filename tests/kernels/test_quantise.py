@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES
@@ -102,6 +103,7 @@ def by_range(x: np.ndarray) -> tuple[np.ndarray, np.float32, int]:
     return found[0], scale, zero
 
 
+@pytest.mark.slow
 @every("size", [0, 1, 15, 64, 65, 127, 1000, 70001, 3000001])
 @every("kind", ["normal", "positive", "negative", "zero", "tiny", "ends"])
 def test_dynamic_quantize(lib: ctypes.CDLL, size: int, kind: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
@@ -286,6 +287,7 @@ def test_weights_in_bfloat16(lib: ctypes.CDLL, kind: str) -> None:
 # ---------------------------------------------------------------- weights of 8 bits
 
 
+@pytest.mark.slow
 @every("shape", SHAPES, ids=str)
 def test_integers(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     for directions, reverse in ((1, False), (1, True), (2, False)):

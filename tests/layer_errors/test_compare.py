@@ -101,6 +101,7 @@ def test_networks_of_16_bits_are_judged_too() -> None:
     assert any(layer.own.share > 1e-5 for layer in found.layers)
 
 
+@pytest.mark.slow
 def test_groups_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = byoc.compare(resnet_like(), min_bytes=0)
     monkeypatch.setattr(module, "GROUP_BYTES", 40_000)

@@ -21,6 +21,7 @@ from tests.quantised.networks import reference as onnxruntime
 MIXED = ["builtin", f"fc0={WRONG}", f"fc2={WRONG}"]
 
 
+@pytest.mark.slow
 def test_the_nodes_to_keep_reach_what_was_measured() -> None:
     found = byoc.compare(perceptron(), libraries=MIXED, max_error=1e-4)
     kept = found.kept
@@ -75,6 +76,7 @@ def test_options_are_quoted_for_a_shell() -> None:
         byoc.compare(perceptron(), max_error="x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "limit"), [(perceptron, 2e-2), (resnet_like, 5e-2)])
 def test_what_a_quantiser_is_to_leave_as_it_is(network, limit: float, tmp_path: Path) -> None:
     found = byoc.compare(

@@ -314,6 +314,7 @@ def test_without_a_blas_the_error_says_what_to_install(monkeypatch, no_blas_know
         blas.find_blas()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "count"), [("mkl", "int"), ("blis", "int64_t")], ids=["MKL", "BLIS"]
 )
@@ -332,6 +333,7 @@ def test_other_families(family, count, tmp_path, monkeypatch, no_blas_known) -> 
     assert done.splitlines()[0] == "2 []"
 
 
+@pytest.mark.slow
 def test_a_static_blas_becomes_part_of_the_model(tmp_path: Path) -> None:
     path = naive_blas(tmp_path, "libopenblas.a")
     done = _compile_and_run(tmp_path, CBLAS_ROOT=str(path))

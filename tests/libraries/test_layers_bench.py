@@ -111,6 +111,7 @@ def odd_layers() -> list[Layer]:
     return list(layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tvm", "te.extern", "tensorised", "builtin"])
 def test_engines_compute_odd_layers(name: str, tmp_path: Path) -> None:
     from byoc.frontends.onnx.one_layer import onnx_model
@@ -134,6 +135,7 @@ def test_engines_compute_odd_layers(name: str, tmp_path: Path) -> None:
     assert refused == (["groups=20; need 1", "groups=4; need 1"] if name == "tensorised" else [])
 
 
+@pytest.mark.slow
 def test_every_engine_agrees_with_onnxruntime(run: Run) -> None:
     assert run.failures == []
     for row in run.rows:
@@ -180,6 +182,7 @@ placed = conv2d.place_conv2d(node, builder, [1, 1])
 }
 
 
+@pytest.mark.slow
 def test_failures_are_told_and_the_rest_goes_on(
     network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,6 +257,7 @@ def plain(engines: tuple[Engine, ...]) -> list[Engine]:
     return [engine for engine in engines if not engine.name.startswith("builtin_")]
 
 
+@pytest.mark.slow
 def test_absent_libraries_are_named(network: Path, tmp_path: Path) -> None:
     nowhere = {name: str(tmp_path / "nowhere") for name in ("CBLAS_ROOT", "ONEDNN_ROOT")}
     command = [sys.executable, "-m", "benchmarks.layers", "--model", str(network)]

@@ -174,6 +174,7 @@ def run_elsewhere(model: Path, **environment: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_shared_library_is_found_where_the_model_goes(tmp_path: Path) -> None:
     build, deploy, other = (tmp_path / name for name in ("build", "deploy", "other"))
     for folder in (build, deploy, other):

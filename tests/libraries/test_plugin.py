@@ -46,6 +46,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_found_used_and_run(site: Path, tmp_path: Path) -> None:
     model, library = tmp_path / "m.onnx", tmp_path / "m.so"
     onnx.save(two_products(), model)
@@ -91,6 +92,7 @@ EMPTY = (
 )
 
 
+@pytest.mark.slow
 def test_two_packages_of_one_name(tmp_path: Path) -> None:
     """Whoever does not ask for that name is not disturbed."""
     for package in ("first_package", "second_package"):
@@ -107,6 +109,7 @@ def test_two_packages_of_one_name(tmp_path: Path) -> None:
     assert "two kernel libraries are called twin" in listed["twin"]["missing"]
 
 
+@pytest.mark.slow
 def test_a_package_that_takes_a_shipped_name(tmp_path: Path) -> None:
     fake_package(tmp_path, "impostor", "cblas", EMPTY.format("cblas"))
     onnx.save(two_products(), tmp_path / "m.onnx")

@@ -241,6 +241,7 @@ def pools(request) -> Iterator[list]:
     yield [PopenPoolExecutor(1, timeout=120) for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_builders_and_runners(pools: list, case: Case, tmp_path: Path) -> None:
     builders, runners = pools
     path = str(tmp_path / "m.so")
@@ -253,6 +254,7 @@ def test_builders_and_runners(pools: list, case: Case, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the example's README
 
 
+@pytest.mark.slow
 def test_the_readme_of_the_example(tmp_path: Path) -> None:
     """Its commands, in the order and the words in which they stand there."""
     import onnx

@@ -90,6 +90,7 @@ def test_other_loops_over_lists_get_sizes(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(byoc.load(tmp_path / "m.so").run(inputs)["y"], want)
 
 
+@pytest.mark.slow
 def test_several_tables(tmp_path: Path) -> None:
     """Each loop gives the rows that it is followed by, wherever it stands in the graph."""
     one = _bags("ReduceSum")

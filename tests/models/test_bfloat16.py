@@ -211,6 +211,7 @@ def test_verify_knows_the_precision(tmp_path: Path) -> None:
 KEPT = {"fp32": "float32", "bf16x3": "bfloat16x3"}
 
 
+@pytest.mark.slow
 def test_auto_keeps_in_float32_what_loses_too_much(tmp_path: Path) -> None:
     model = residual_network()
     loose = byoc.choose_precision(model, 0.05)
@@ -233,6 +234,7 @@ def test_auto_is_not_for_compile_itself(tmp_path: Path) -> None:
         byoc.compile(residual_network(), tmp_path / "model.so", precision="auto")
 
 
+@pytest.mark.slow
 def test_the_command_line_measures_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

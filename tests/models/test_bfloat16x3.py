@@ -56,6 +56,7 @@ def test_a_cpu_without_tiles_computes_float32_and_says_so(
     assert reason.startswith("bf16x3 takes three products in bfloat16") and "\n" not in reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_tiles")
 def test_auto_takes_parts_before_float32() -> None:
     model = residual_network()

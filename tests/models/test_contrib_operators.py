@@ -365,6 +365,7 @@ def model_of_all(opset: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return helper.make_model(graph, opset_imports=imports, ir_version=8), given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [12, 17])
 def test_agree_with_onnxruntime(opset: int) -> None:
     """Before opset 13 axes are attributes, before 17 there is no LayerNormalization."""

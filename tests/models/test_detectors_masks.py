@@ -118,6 +118,7 @@ def pasting(image: str) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", ["20, 30", "height, width"])
 def test_masks_are_pasted_where_their_boxes_are(tmp_path: Path, image: str) -> None:
     """Boxes inside of the image, over each of its sides, of a pixel, and turned round."""

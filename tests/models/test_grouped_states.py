@@ -28,6 +28,7 @@ def decoder(
     return with_states(DECODERS[request.param](), tmp_path_factory.mktemp("grouped"))
 
 
+@pytest.mark.slow
 def test_a_step_copies_no_cache(decoder: tuple[onnx.ModelProto, byoc.Compiled, str]) -> None:
     model, made, code = decoder
     names = [info.name for info in model.graph.input if info.name.startswith("past")]

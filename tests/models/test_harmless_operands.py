@@ -113,6 +113,7 @@ def divisions(of: str, by: str, tag: str) -> list[onnx.NodeProto]:
 AROUND = ("relax.equal", "relax.not_equal", "relax.where", "relax.astype", "relax.multiply")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skip", [(), AROUND], ids=["offloaded", "fused"])
 def test_divisions_of_integers(tmp_path: Path, skip: Collection[str]) -> None:
     """By computed divisors, by constants with 0 and -1, by a scalar, of a constant, of constants;

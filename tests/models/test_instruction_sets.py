@@ -33,6 +33,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "isa"), CASES)
 def test_the_answer_is_the_same(compiled_case: Cases, tmp_path: Path, name: str, isa: str) -> None:
     if not cpu_has(isa):

@@ -132,6 +132,7 @@ def test_the_last_rows_of_a_table(tmp_path: Path) -> None:
             library.run({"x": np.zeros((2, n), np.float32)})
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_up_to_a_place_from_its_end(tmp_path: Path) -> None:
     """What begins the nearer to the front, the longer the axis is, may end so: 5 - n to -n."""
     model = parser.parse_model(
@@ -155,6 +156,7 @@ def test_rows_of_a_table_up_to_a_place_from_its_end(tmp_path: Path) -> None:
         np.testing.assert_array_equal(library.run(feeds)["y"], want)
 
 
+@pytest.mark.slow
 def test_sounds_in_the_middle_of_a_known_length(tmp_path: Path) -> None:
     """Padded to 12 on both sides, and cut to their length again, as Demucs has its segment."""
     nodes = """

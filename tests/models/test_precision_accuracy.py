@@ -101,6 +101,7 @@ def text_of(library: Path) -> str:
     return decode(found, character_list(recogniser()))
 
 
+@pytest.mark.slow
 @needs_rapidocr
 def test_bfloat16_reads_the_same_text(tmp_path: Path) -> None:
     report = byoc.compile(recogniser_model(), tmp_path / "m.so", precision="bf16").report
@@ -125,6 +126,7 @@ def test_bfloat16_reads_the_same_text(tmp_path: Path) -> None:
     assert mean_error(answers, wanted) <= MOST * most
 
 
+@pytest.mark.slow
 @needs_rapidocr
 def test_int8_reads_the_same_text(tmp_path: Path) -> None:
     """Calibrated on pictures."""

@@ -25,6 +25,7 @@ def test_the_corpus_is_broad() -> None:
     assert {kind: min(kinds.count(kind), count) for kind, count in least.items()} == least
 
 
+@pytest.mark.slow
 def test_every_input_is_drawn_alike_each_time() -> None:
     for network in NETWORKS.values():
         once, again = network.draw(), network.draw()

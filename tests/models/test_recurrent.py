@@ -81,6 +81,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow
 def test_functions(tmp_path: Path) -> None:
     """Parameters go to the functions that have them, in their order."""
     names = list(FUNCTIONS)

@@ -252,6 +252,7 @@ def test_constants_without_elements_are_loaded(tmp_path: Path, extents: tuple[in
     assert found["y"].shape == onnxruntime_outputs(made, feeds)["y"].shape
 
 
+@pytest.mark.slow
 def test_pools_round_up_at_every_size(tmp_path: Path) -> None:
     """With an operator behind them that TVM computes; ends of windows in and beyond the padding."""
     forms = [

@@ -51,6 +51,7 @@ def image(n: int, height: int, width: int) -> dict[str, np.ndarray]:
     return {"image": random.standard_normal((n, 3, height, width), dtype=np.float32)}
 
 
+@pytest.mark.slow
 def test_one_resnet_serves_every_batch(tmp_path: Path) -> None:
     model = symbolic(ZOO["resnet50"].build(), {0: "n"})
     shapes: dict[str, list[int | str]] = {"image": ["n", 3, 224, 224]}
@@ -69,6 +70,7 @@ def test_functions_share_no_symbols() -> None:
     relax.analysis.well_formed(module)  # raises where it is not
 
 
+@pytest.mark.slow
 def test_one_network_serves_several_image_sizes(tmp_path: Path) -> None:
     model = symbolic(ZOO["squeezenet"].build(), {2: "h", 3: "w"})
     check(model, tmp_path, [(1, 224, 224), (1, 97, 160)], image, {"image": [1, 3, "h", "w"]})
@@ -94,6 +96,7 @@ def test_one_bert_serves_every_length(tmp_path: Path) -> None:
         loaded.run({**short, "attention_mask": long["attention_mask"]})
 
 
+@pytest.mark.slow
 def test_regions_between_operators_of_tvm_know_the_size(tmp_path: Path) -> None:
     model = symbolic(ZOO["squeezenet"].build(), {2: "h", 3: "w"})
     shapes: dict[str, list[int | str]] = {"image": [1, 3, "h", "w"]}
@@ -153,11 +156,13 @@ def test_other_sizes_are_one_clear_error(
     )
 
 
+@pytest.mark.slow
 def test_plain_symbols_of_a_detector_are_refused() -> None:
     with pytest.raises(ImportFailure, match=r"give multiples: .*\"image:\[1,3,32\*h,32\*w\]\""):
         byoc.compile(yolo(None), None, {"image": [1, 3, "h", "w"]})
 
 
+@pytest.mark.slow
 def test_a_detector_in_pieces(tmp_path: Path) -> None:
     """What TVM computes between the regions knows the symbols as well."""
     model, path = yolo(None), tmp_path / "m.so"
@@ -179,6 +184,7 @@ def page(height: int, width: int) -> np.ndarray:
     return paper
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("rapidocr") is None, reason="the package rapidocr is not installed")
 def test_one_text_detector_serves_every_size(tmp_path: Path) -> None:
     folder = Path(find_spec("rapidocr").origin).parent / "models"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pytest
 
 import byoc
 from models import whisper
@@ -44,6 +45,7 @@ def test_features(tmp_path: Path) -> None:
     assert np.abs(found[0] - features_of(sound)).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_encoder_and_decoder(tmp_path: Path) -> None:
     features = np.random.default_rng(1).standard_normal((1, 80, SECONDS * 100), np.float32)
     encoder = whisper.encoder(SECONDS)

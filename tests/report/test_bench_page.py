@@ -35,6 +35,7 @@ def outcome() -> Outcome:
     return Outcome(about, [1], 1, None, Results(rows, failures))
 
 
+@pytest.mark.slow
 def test_bars_are_as_long_as_medians_and_show_the_spread(browser: Any, tmp_path: Path) -> None:
     open_page(browser, bench_page(outcome()), tmp_path / "bench.html")
     assert "0.80 x the time of the best peer, OpenVINO" in visible_text(browser, "h1")

@@ -104,6 +104,7 @@ def colours_in_screenshot(browser: Any, selector: str) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_network_of_300_operators(browser: Any, tmp_path: Path) -> None:
     report = report_of(residual_model(50), skip_ops=["softmax"])
     assert report.operators == 300 and len(report.left) == 5
@@ -120,6 +121,7 @@ def test_network_of_300_operators(browser: Any, tmp_path: Path) -> None:
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_search_and_selection(browser: Any, tmp_path: Path) -> None:
     show(browser, report_of(residual_model(20), skip_ops=["softmax"]), tmp_path)
     field = browser.find_element("id", "search")
@@ -159,6 +161,7 @@ def test_tooltip_tells_shapes_composite_kernel_and_reason(browser: Any, tmp_path
         assert text in left
 
 
+@pytest.mark.slow
 def test_errors_colour_the_drawing(browser: Any, tmp_path: Path) -> None:
     found = byoc.compare(perceptron(), libraries=["builtin", f"fc1={WRONG}"])
     show(browser, found, tmp_path)
@@ -187,6 +190,7 @@ def test_hostile_names_do_nothing_but_show(browser: Any, tmp_path: Path, hostile
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_thousand_nodes_open_in_seconds(browser: Any, tmp_path: Path) -> None:
     report = report_of(residual_model(330), skip_ops=["softmax"])
     assert len(report.graph.nodes) > 1000

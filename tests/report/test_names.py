@@ -58,6 +58,7 @@ def imported(importer: Callable[..., tvm.IRModule], model: onnx.ModelProto) -> t
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_importer_yields_what_tvms_does_for_every_operator() -> None:
     """ONNX's own node tests, but those with empty inputs, whose size TVM's own import forgets, and

@@ -68,6 +68,7 @@ def page(browser: Any, found: Profile, tmp_path: Path) -> Any:
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_every_call_of_every_region_is_there(found: Profile) -> None:
     assert len(found.report.regions) == len(HOSTILE) == len(found.report.left)
     products = [call for call in found.calls if call.macs]
@@ -93,6 +94,7 @@ def test_spans_are_inside_of_what_launched_them(found: Profile) -> None:
         assert whole[call][0] <= begin <= end <= whole[call][1]
 
 
+@pytest.mark.slow
 def test_page_shows_every_call_with_its_name_and_time(page: Any, found: Profile) -> None:
     rows = page.find_elements("css selector", "#calls tbody tr")
     assert len(rows) == len(found.calls)
@@ -207,6 +209,7 @@ def test_trace_is_in_chromes_format(found: Profile) -> None:
     assert all(0 <= event["ts"] <= run["dur"] - event["dur"] + 1e-3 for event in complete)
 
 
+@pytest.mark.slow
 def test_a_run_of_more_spans_than_there_is_room_for_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def check(report: Report) -> None:
         assert entry.name and entry.op.startswith("relax.") and "->" in entry.shapes, entry
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_skipped_operators(name: str) -> None:
     full = whole(name)

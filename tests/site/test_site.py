@@ -43,6 +43,7 @@ def targets(site: Path) -> Iterator[tuple[Path, str, str]]:
             yield page, element, unquote(link)
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     assert len(pages) > 25

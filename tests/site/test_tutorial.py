@@ -13,6 +13,7 @@ def test_there_are_six_steps() -> None:
     assert [page.name[0] for page in pages()] == list("123456")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     blocks = blocks_of(page)
@@ -25,6 +26,7 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
         reader.read(blocks)
 
 
+@pytest.mark.slow
 def test_the_readme_leads_to_a_network_that_runs(tmp_path: Path) -> None:
     blocks = blocks_of(ROOT / "README.md", until="## Layout")
     languages = [block.language for block in blocks if block.language]

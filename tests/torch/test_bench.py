@@ -44,6 +44,7 @@ def program(
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "program"),
     [("fp32", None), ("fp32", torch.bfloat16), ("bf16", None)],
@@ -63,6 +64,7 @@ def test_a_program_beside_pytorch(
     assert comparison["peer"] == "pytorch" and comparison["precision"] == precision
 
 
+@pytest.mark.slow
 def test_all_engines_are_those_that_run_it(
     program: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_wrong_kernel_is_the_worst_by_name_though_all_after_it_are_off() -> No
     assert worst.own.greatest == pytest.approx((wrong - right).abs().max().item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_file_with_its_example_inputs(tmp_path: Path) -> None:
     """In bfloat16, and which nodes to keep in fp32 for less."""
     program = torch.export.export(Perceptron().eval(), (), given())
@@ -115,6 +116,7 @@ def test_open_axes_need_sizes() -> None:
         byoc.compare(program)
 
 
+@pytest.mark.slow
 def test_the_precision_of_a_module_is_chosen() -> None:
     module = Perceptron().eval()
     chosen = byoc.choose_precision(module, 1e-4, example_inputs=given())

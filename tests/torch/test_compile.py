@@ -93,6 +93,7 @@ def expected(module: nn.Module, *inputs: torch.Tensor) -> list[np.ndarray]:
     return [leaf.numpy() for leaf in leaves]
 
 
+@pytest.mark.slow
 def test_a_module_with_symbolic_axes(network: Network, tmp_path: Path) -> None:
     library = tmp_path / "network.so"
     batch = torch.export.Dim("batch", max=64)
@@ -139,6 +140,7 @@ class Tokens(nn.Module):
         return self.head(made.transpose(1, 2).reshape(batch, length, 16))
 
 
+@pytest.mark.slow
 def test_sequences_of_any_length(tmp_path: Path) -> None:
     """Rows of padding see no key of their own, and sizes beyond the positions are refused."""
     torch.manual_seed(0)
@@ -177,6 +179,7 @@ def test_a_file_on_the_command_line(network: Network, tmp_path: Path) -> None:
         assert model.metadata.source[0].name == "network.pt2"
 
 
+@pytest.mark.slow
 def test_a_module_that_tvm_imported(network: Network, tmp_path: Path) -> None:
     """Names are those of the parameters; both forms, report and profile as for others."""
     image = torch.randn(2, 8, 8, 8)
@@ -306,6 +309,7 @@ def test_arguments_that_do_not_fit(
         byoc.compile(network, example_inputs=(image,), target="aarch64-linux-gnu", verify=True)
 
 
+@pytest.mark.slow
 def test_pytorch_is_imported_for_its_models_alone() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
@@ -357,6 +361,7 @@ class Halved(nn.Module):
         return x.relu().view(x.shape[0] // 2, -1) * 2
 
 
+@pytest.mark.slow
 def test_a_second_size_is_compared(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,6 +383,7 @@ def test_a_second_size_is_compared(
     assert asked == [5, 3] and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_sizes_that_are_divided_by_none(tmp_path: Path) -> None:
     """Half of a row is none: a shape that is divided by it must not end the process."""
     path = tmp_path / "halved.so"

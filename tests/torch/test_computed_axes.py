@@ -85,6 +85,7 @@ class Padded(nn.Module):
         return halves.exp() if (3 - x.shape[0] % 3) % 3 > 0 else halves.tanh()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_conditions_speak_of_axes(tmp_path: Path) -> None:
     """What the library counts in halves has no name that a caller knows."""

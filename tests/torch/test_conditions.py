@@ -180,6 +180,7 @@ def test_a_file_has_them(tmp_path: Path) -> None:
     assert [text.partition(" ")[2] for text in done.metadata.conditions] == ["% 2 == 0"]
 
 
+@pytest.mark.slow
 def test_what_tells_sizes_from_one_says_nothing(tmp_path: Path) -> None:
     """Rules of layouts, which the tracer notes for sizes of 2 and more."""
     layers = (nn.Conv2d(3, 4, 3, 2, 1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1))
@@ -189,6 +190,7 @@ def test_what_tells_sizes_from_one_says_nothing(tmp_path: Path) -> None:
         assert library.metadata.conditions == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 def test_images_enlarged_by_a_float(mode: str, tmp_path: Path) -> None:
     module = nn.Upsample(scale_factor=2.0, mode=mode)
@@ -229,6 +231,7 @@ class BesideSounds(nn.Module):
         return first + sizes[:, None]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_named_sizes_have_conditions(tmp_path: Path) -> None:
     torch.manual_seed(8)
@@ -269,6 +272,7 @@ class Halved(nn.Module):
         return x @ x.mT + shifted[..., :half]
 
 
+@pytest.mark.slow
 def test_conditions_that_the_tracer_does_not_solve(tmp_path: Path) -> None:
     """It expects one size in what SymPy makes of them, and is none the worse without."""
     shapes = ({0: torch.export.Dim("b"), 1: torch.export.Dim("n")},)

@@ -93,6 +93,7 @@ def _compiled(
     return byoc.load(path)
 
 
+@pytest.mark.slow
 def test_branches(tmp_path: Path) -> None:
     path = str(tmp_path / "branches.so")
     module = Branches()
@@ -101,6 +102,7 @@ def test_branches(tmp_path: Path) -> None:
         _require_equal(model, module, torch.randn(rows, 16) + moved, torch.randn(rows, 16))
 
 
+@pytest.mark.slow
 def test_rounds(tmp_path: Path) -> None:
     module, path = Rounds(), str(tmp_path / "rounds.so")
     model = _compiled(module, path, (torch.tensor(5), torch.randn(3, 16)), (None, ROWS))
@@ -108,6 +110,7 @@ def test_rounds(tmp_path: Path) -> None:
         _require_equal(model, module, torch.tensor(count), torch.randn(rows, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_", [False, True])
 def test_scans(tmp_path: Path, open_: bool) -> None:
     """Few rounds are written out in one region."""
@@ -118,6 +121,7 @@ def test_scans(tmp_path: Path, open_: bool) -> None:
         _require_equal(model, module, torch.randn(3, 16), torch.randn(rows, 3, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_", [False, True])
 def test_maps(tmp_path: Path, open_: bool) -> None:
     module, path = Maps(), str(tmp_path / "maps.so")

@@ -31,6 +31,7 @@ class Curves(nn.Module):
         return self.layer(x) * waves + steep * angles + math.log2(n) * abs(3.5 - n)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_sizes_stay_open() -> None:
     torch.manual_seed(0)

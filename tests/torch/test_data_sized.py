@@ -73,6 +73,7 @@ class PutBack(nn.Module):
         return {"made": made, "each": each, "alike": alike, "counts": counts, "shares": shares}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rows_that_are_put_back(tmp_path: Path) -> None:
     torch.manual_seed(5)
@@ -139,6 +140,7 @@ class Padded(nn.Module):
         return {"made": self.layer(x) * mask[..., None], "mask": mask}
 
 
+@pytest.mark.slow
 def test_a_size_as_a_number_of_pythons(tmp_path: Path) -> None:
     """One of PyTorch's tracers cannot follow ``int`` of a value."""
     torch.manual_seed(3)
@@ -159,6 +161,7 @@ def test_a_size_as_a_number_of_pythons(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
 
 
+@pytest.mark.slow
 def test_sizes_that_values_decide(tmp_path: Path) -> None:
     torch.manual_seed(3)
     module, library = Chosen().eval(), tmp_path / "chosen.so"
@@ -203,6 +206,7 @@ class Repeated(nn.Module):
         }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rows_are_repeated(tmp_path: Path) -> None:
     torch.manual_seed(4)
@@ -238,6 +242,7 @@ class Lengthened(nn.Module):
         return self.decoder(path.transpose(1, 2) @ x)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_attention_over_rows_that_are_counted(tmp_path: Path) -> None:
     torch.manual_seed(5)

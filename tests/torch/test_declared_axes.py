@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 import byoc
@@ -35,6 +36,7 @@ class _Alone(_Both):
         return super().forward(image, image + 1)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_of_two_inputs(tmp_path: Path) -> None:
     batch = {0: torch.export.Dim("b")}

@@ -39,6 +39,7 @@ def test_one_that_has_run_is_refused(tmp_path: Path) -> None:
         byoc.compile(module, tmp_path / "m.so", example_inputs=(x,), dynamic_shapes=(_OPEN,))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_one_that_has_not_run_stays_open(tmp_path: Path) -> None:
     module = _Detect().eval()

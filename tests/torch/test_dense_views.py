@@ -35,6 +35,7 @@ class Attention(nn.Module):
         return rows
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rows_of_attention(tmp_path: Path) -> None:
     module, library = Attention().eval(), tmp_path / "attention.so"
@@ -56,6 +57,7 @@ def test_a_view_that_is_written_is_no_copy(tmp_path: Path) -> None:
         byoc.compile(program, tmp_path / "attention.so")
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rows_of_attention_in_a_compiled_module() -> None:
     module, given = Attention().eval(), torch.randn(2, 7, HEADS * WIDTH)

@@ -87,6 +87,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives(tmp_path: Path, name: str) -> None:
     torch.manual_seed(3)
@@ -110,6 +111,7 @@ def test_derivatives(tmp_path: Path, name: str) -> None:
         torch.testing.assert_close(torch.from_numpy(made), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sizes_that_the_tracer_fixes() -> None:
     twice = torch.func.hessian(lambda x: x.sin().sum())
     module = Energy(nn.Identity(), lambda _, x: torch.vmap(twice)(x)).eval()

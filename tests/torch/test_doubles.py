@@ -51,6 +51,7 @@ class Ordered(nn.Module):
         return made | {name: way[0] for name, way in ways.items()} | {"place": ways["max"][1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [Unequal, Ordered])
 def test_nan_differs_from_all_and_is_the_greatest(network: type[nn.Module], tmp_path: Path) -> None:
     module, x = network().eval(), torch.tensor(_GIVEN, dtype=torch.float64)

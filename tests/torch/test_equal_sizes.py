@@ -26,6 +26,7 @@ class Masked(torch.nn.Module):
         return (scores.softmax(-1) @ heads).sum((1, 2)) + more
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("batch", [AUTO, torch.export.Dim("batch")])
 def test_a_mask_is_as_long_as_its_batch(batch: object, tmp_path: Path) -> None:
@@ -61,6 +62,7 @@ class Halved(torch.nn.Module):
         return rows.flatten() * pairs.repeat(2, 1).sum(1)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_both_count_the_same_multiples(tmp_path: Path) -> None:
     module, library = Halved().eval(), tmp_path / "halved.so"

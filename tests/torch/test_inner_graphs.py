@@ -61,6 +61,7 @@ def _scanned(module: Layers, x: torch.Tensor) -> torch.Tensor:
     return last + every
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_checkpoints_are_what_they_compute() -> None:
     module, x = Layers(_checkpointed).eval(), torch.randn(3, 8)
@@ -82,6 +83,7 @@ def test_gradients_of_checkpoints_are_pytorchs() -> None:
     assert module.one.weight.grad is not None
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("call", [_branched, _looped, _scanned])
 def test_control_flow_is_taken(call: Callable[..., torch.Tensor]) -> None:
@@ -94,6 +96,7 @@ def test_control_flow_is_taken(call: Callable[..., torch.Tensor]) -> None:
         torch.testing.assert_close(compiled(factor * x), module(factor * x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_bodies_decide_on_the_library(tmp_path: Path) -> None:
     """Two graphs that are alike but for what a branch computes."""
@@ -108,6 +111,7 @@ def test_bodies_decide_on_the_library(tmp_path: Path) -> None:
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_control_flow_of_open_sizes_is_pytorchs() -> None:
     """What is around it is not."""

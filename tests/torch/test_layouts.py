@@ -23,6 +23,7 @@ class Windows(torch.nn.Module):
         return torch.exp(x[:, :length].contiguous())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [16, 13])
 @torch.no_grad()
 def test_sizes_stay_open(length: int, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class Counted(torch.nn.Module):
         return moved * 2
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("module", [Copies(), Computed(), Learned()])
 def test_copies_count_nothing(module: torch.nn.Module, tmp_path: Path) -> None:
@@ -83,6 +84,7 @@ def test_copies_count_nothing(module: torch.nn.Module, tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_quotients_of_whole_numbers_are_those_of_the_picked(tmp_path: Path) -> None:
     library = tmp_path / "whole.so"

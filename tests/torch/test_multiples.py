@@ -35,6 +35,7 @@ class Unet(nn.Module):
         return self.head(made) + whole.mean(1, keepdim=True)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_an_image_is_as_large_as_before(tmp_path: Path) -> None:
     """PyTorch's tracer writes both sizes otherwise, and notes that they are equal."""
@@ -86,6 +87,7 @@ class Shared(nn.Module):
         return seen.tanh() + (films @ words.mT).sum()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_batches_that_are_told_twice(tmp_path: Path) -> None:
     path, axes = tmp_path / "shared.so", ({0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.AUTO, 1: Dim.AUTO})
@@ -113,6 +115,7 @@ class Windows(nn.Module):
         return made.permute(0, 5, 1, 3, 2, 4).reshape(count, channels, height, width) + x
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_windows_of_an_open_image(tmp_path: Path) -> None:
     """Of which the tracer notes that the elements are as many."""
@@ -130,6 +133,7 @@ def test_windows_of_an_open_image(tmp_path: Path) -> None:
             model(torch.randn(1, 8, 6, 8).numpy())
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_multiples_that_users_declare(tmp_path: Path) -> None:
     """They are called as they were declared; the first half of 224 rows would be none."""

@@ -83,6 +83,7 @@ class Chosen(torch.nn.Module):
         return x[:, even].exp() + (steps * powers)[-1]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_whole_numbers(tmp_path: Path) -> None:
     """PyTorch computes these in float64, which TVM does before the region."""

@@ -64,6 +64,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("name", CASES)
 def test_groups_of_an_open_batch(name: str, tmp_path: Path) -> None:

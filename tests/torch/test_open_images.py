@@ -91,6 +91,7 @@ def _compare(module: nn.Module, library: Path, inputs: tuple[torch.Tensor, ...])
         torch.testing.assert_close(torch.from_numpy(found[name]), wanted, **CLOSE)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["scaled", "sized", "smoothed", "volumes"])
 def test_open_sizes(name: str, tmp_path: Path) -> None:
@@ -202,6 +203,7 @@ class ToWindows(nn.Module):
         return F.pad(x, (0, 8 - width % 8, 4 - height % 4, 1), self.mode) * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 def test_padding_by_open_widths(mode: str, tmp_path: Path) -> None:
     module, path = ToWindows(mode).eval(), tmp_path / "net.so"

@@ -47,12 +47,14 @@ def scaled(x: torch.Tensor, s: float) -> torch.Tensor:
     return torch.where(x > s, x, s) / (s - 0.55) + torch.lerp(x, x * 2, s) + x.abs() ** s
 
 
+@pytest.mark.slow
 def test_floats_that_change_are_inputs() -> None:
     """One library for the first number, and one for all others."""
     x = torch.randn(8, 16)
     require_one_region(graphs_of(scaled, *[(x, s) for s in (0.1, -0.3, 0.0, 7.0)]), 2)
 
 
+@pytest.mark.slow
 def test_floats_beside_float64() -> None:
     """They keep all of their digits."""
 
@@ -76,6 +78,7 @@ def test_floats_that_operators_need_to_know() -> None:
     require_one_region(graphs_of(normalised, (x, 0.1), (x, 0.2)), 2)
 
 
+@pytest.mark.slow
 def test_all_sizes_open() -> None:
     """With ``dynamic=True`` PyTorch leaves the numbers of layers open as well."""
     layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.LeakyReLU(0.2), nn.Conv2d(8, 4, 1))
@@ -83,6 +86,7 @@ def test_all_sizes_open() -> None:
     require_one_region(graphs_of(nn.Sequential(*layers).eval(), *calls, dynamic=True), 1)
 
 
+@pytest.mark.slow
 def test_sizes_are_results() -> None:
     """A break of the graph hands on what the code behind it reads."""
 

@@ -344,6 +344,7 @@ class Sloped(nn.Module):
         return (heads @ heads.mT + slopes).softmax(-1) @ heads
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_extents_that_a_range_makes_equal(tmp_path: Path) -> None:
     """``min(n, 64)`` is ``n`` where PyTorch knows that n is at most 64; each call looks."""

@@ -40,6 +40,7 @@ def _causal(x: torch.Tensor) -> torch.Tensor:
     return x[:, -2:, None] * torch.ones(2, count).tril(count - 2).masked_fill(hidden, -1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compute",
     [
@@ -86,6 +87,7 @@ def test_sizes_stay_open(compute: Callable[[torch.Tensor], torch.Tensor], tmp_pa
         torch.testing.assert_close(torch.from_dlpack(compiled(x)), module(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2500])
 def test_halves_of_large_squares(count: int) -> None:
     """The root of floats is mended by whole numbers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -38,6 +39,7 @@ class Filtered(nn.Module):
         }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_lengths_are_open(tmp_path: Path) -> None:
     torch.manual_seed(6)

@@ -67,6 +67,7 @@ def tensors(cases: dict[str, Case]) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(item) if isinstance(item, tuple) else item for item in given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(family: str) -> None:
     """``verify`` compares the library with PyTorch, and raises where they differ."""

@@ -72,6 +72,7 @@ def test_nested_tensors_are_pytorchs() -> None:
     torch.testing.assert_close(found.values(), module(nested).values())
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_derivatives_are_pytorchs() -> None:
     """A trace that failed within them left PyTorch in forward mode for good."""

@@ -59,6 +59,7 @@ def test_a_step_is_written_in_its_place(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(found), wanted(x, place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", [Cache, Twice])
 def test_torch_compile_writes_there(cache: type[nn.Module]) -> None:
     """What PyTorch's tracer cannot follow inside of ``torch.compile``'s ended the process."""

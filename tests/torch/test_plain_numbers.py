@@ -38,6 +38,7 @@ def _attended(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([one, other], -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compute",
     [

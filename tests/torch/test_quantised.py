@@ -236,6 +236,7 @@ def test_other_integers(dtype: torch.dtype, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_file_of_such_a_program(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
     torch.export.save(torch.export.export(Static(torch.uint8, ()), (x,)), tmp_path / "m.pt2")

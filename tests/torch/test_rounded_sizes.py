@@ -42,6 +42,7 @@ class _Rounded(torch.nn.Module):
         }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rounded_sizes(tmp_path: Path) -> None:
     with _compiled(_Rounded(), 14, tmp_path) as model:
@@ -66,6 +67,7 @@ class _Frames(torch.nn.Module):
         return x
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_frames_of_frames(tmp_path: Path) -> None:
     """Whole numbers beside a quotient by 5; conditions of many roundings are quick to write."""

@@ -59,6 +59,7 @@ class AtMost(nn.Module):
         return self.project(x) * self.rows[: x.shape[1]].sigmoid()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("build", "traced", "fitting", "refused"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -48,11 +49,13 @@ class _Windows(torch.nn.Module):
         return x
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_same_padding_layer_by_layer(tmp_path: Path) -> None:
     _check(_Same().eval(), torch.randn(2, 3, 64, 96), tmp_path / "same.so")
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_windows_that_need_not_fit(tmp_path: Path) -> None:
     _check(_Windows().eval(), torch.randn(2, 3, 340, 400), tmp_path / "windows.so")

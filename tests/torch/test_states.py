@@ -184,6 +184,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("kind", [Attention, Llama])
 def test_a_step_moves_no_cache(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.export import Dim
@@ -23,6 +24,7 @@ class Stepped(nn.Module):
         return {"woven": woven, "ends": ends, "middle": middle}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_every_second_place_of_an_open_axis(tmp_path: Path) -> None:
     torch.manual_seed(3)
@@ -57,6 +59,7 @@ class Skewed(nn.Module):
         }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_slices_that_begin_before_the_last_place(tmp_path: Path) -> None:
     module, path, rows, n = Skewed().eval(), tmp_path / "skewed.so", Dim("rows"), Dim("n")

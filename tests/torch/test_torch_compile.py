@@ -71,6 +71,7 @@ def test_the_own_cache_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert kept.stat().st_mtime > 0
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_sizes_cache_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, options = Network().eval(), {"cache": str(tmp_path)}
@@ -163,6 +164,7 @@ class Between(nn.Module):
         return self.head(y) + parts[:, :1], None, parts
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_operators_without_a_converter_are_pytorchs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +228,7 @@ def test_weights_that_are_written_unseen(write: str) -> None:
             require_equal(module, compiled, given)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_results_lie_as_pytorchs_do() -> None:
     """A view of a result that leaves the graph counts on it."""
@@ -249,6 +252,7 @@ def test_results_lie_as_pytorchs_do() -> None:
     torch.testing.assert_close(result, conv(given), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_strides_are_no_inputs() -> None:
     """Where they change, PyTorch makes them inputs of the graph, which nothing reads."""
@@ -259,6 +263,7 @@ def test_strides_are_no_inputs() -> None:
     require_equal(module, compiled, torch.randn(1, 3, 8, 8).transpose(2, 3))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_modes_have_libraries_of_their_own(tmp_path: Path) -> None:
     """The code of a graph does not show the default dtype, nor autocast around the module."""
@@ -284,6 +289,7 @@ def test_modes_have_libraries_of_their_own(tmp_path: Path) -> None:
         assert result.dtype == (torch.bfloat16 if enabled else torch.float32)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_layers_of_transformers_that_pytorch_calls_whole(norm_first: bool, tmp_path: Path) -> None:
@@ -323,6 +329,7 @@ class Scaled(nn.Module):
         return (self.inner(x) * count).relu()[:, :count] + count
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_numbers_are_inputs() -> None:
     """One library serves all numbers that the tracer leaves open; those below 2 are PyTorch's."""
@@ -399,6 +406,7 @@ class Layer(nn.Module):
         return x + torch.relu(self.inner(x)) * self.scale
 
 
+@pytest.mark.slow
 def test_layers_alike_have_libraries_of_their_own() -> None:
     """PyTorch compiles the code of a layer once, and calls it with the weights of each."""
     torch.manual_seed(3)
@@ -421,6 +429,7 @@ def test_layers_alike_have_libraries_of_their_own() -> None:
             torch.testing.assert_close(layers(x), wanted(x))
 
 
+@pytest.mark.slow
 def test_weights_of_models_that_are_gone_are_given_back() -> None:
     """Models of one class, one after another, share PyTorch's code, and each has a library."""
     torch.compiler.reset()

@@ -26,6 +26,7 @@ class Pairs(nn.Module):
         return pairs if self.after else torch.sigmoid(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [True, False])
 def test_rows_by_twos(tmp_path: Path, after: bool) -> None:
     module, x = Pairs(after).eval(), torch.randn(8, 400)
@@ -61,6 +62,7 @@ class Chunked(nn.Module):
         return made.flatten(1, 2)[:, :count]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_steps_by_eights(tmp_path: Path) -> None:
     """PyTorch writes the 8 that the module asks for as a quotient of sizes."""

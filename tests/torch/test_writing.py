@@ -66,6 +66,7 @@ def states_of(graphs: list[Graph]) -> list[bool]:
     return [state.in_place for state in part.metadata.states]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_rows_of_a_static_cache_are_stored_where_it_lies(dtype: torch.dtype) -> None:
@@ -119,6 +120,7 @@ def stored(cache: torch.Tensor, rows: torch.Tensor, place: torch.Tensor) -> torc
     return torch.tanh(cache) + 1
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_inputs_of_any_layout_and_size_are_written(dynamic: bool | None) -> None:
@@ -156,6 +158,7 @@ def test_tensors_that_share_memory_are_pytorchs() -> None:
     assert found.sum() > 0
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_each_small_number_has_its_library() -> None:
     """PyTorch's tracer supposes that open numbers are 2 or more."""

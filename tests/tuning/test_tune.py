@@ -96,6 +96,7 @@ def product() -> onnx.ModelProto:
     return model_of([node], {"x": [5, 32]}, {"w": (32, 16)})
 
 
+@pytest.mark.slow
 def test_a_wrong_candidate_never_wins(fake: Library, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("byoc.tuning.timing._FIRST_RUN_LIMIT", 2.0)
     model, path = product(), tmp_path / "db.json"
@@ -133,6 +134,7 @@ def test_without_onnxruntime_the_built_in_kernels_are_the_reference(
     assert set(choice.times) == {("fake", "right")} and set(choice.failed) == {("fake", "wrong")}
 
 
+@pytest.mark.slow
 def test_layers_with_a_choice_are_stored_once(tmp_path: Path) -> None:
     model, path = convolutions(), tmp_path / "db.json"
     tuned = byoc.tune(model, path, libraries="builtin", rounds=1)
@@ -177,6 +179,7 @@ def test_symbolic_shapes_are_skipped_with_a_reason(tmp_path: Path) -> None:
     assert reasons["first"] == "input ['n', '32', '20', '20'] has no fixed shape"
 
 
+@pytest.mark.slow
 def test_compile_times_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def by_library(network: Network, operator: str) -> dict[str, int]:
     return dict(counts)
 
 
+@pytest.mark.slow
 def test_resnet(resnet: Network) -> None:
     assert by_library(resnet, "conv2d") == {"onednn": 53}
     assert by_library(resnet, "matmul") == {"onednn": 1}
@@ -82,6 +83,7 @@ def test_resnet(resnet: Network) -> None:
     assert_agrees(byoc.load(resnet.library).run(resnet.inputs), resnet.expected)
 
 
+@pytest.mark.slow
 def test_bert(tmp_path: Path) -> None:
     network = compile_network(NETWORKS["bert"](), tmp_path / "m.so", "onednn,builtin")
     assert by_library(network, "matmul") == {"onednn": 19}
@@ -91,6 +93,7 @@ def test_bert(tmp_path: Path) -> None:
     assert_agrees(byoc.load(network.library).run(network.inputs), network.expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mobilenet_v2", "bert"])
 def test_alone(name: str, tmp_path: Path) -> None:
     """What oneDNN has not is TVM's, attention is two products and a softmax."""
@@ -105,6 +108,7 @@ def test_alone(name: str, tmp_path: Path) -> None:
     assert_agrees(byoc.load(network.library).run(network.inputs), network.expected)
 
 
+@pytest.mark.slow
 def test_forced_for_one_operator(tmp_path: Path) -> None:
     network = compile_network(NETWORKS["mobilenet_v2"](), tmp_path / "m.so", "conv2d=onednn")
     assert by_library(network, "conv2d") == {"onednn": 52}

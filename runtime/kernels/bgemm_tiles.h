@@ -8,7 +8,7 @@
 #ifndef EXT_BGEMM_TILES_H_
 #define EXT_BGEMM_TILES_H_
 
-#include "bgemm_tile.h"
+#include "bgemm_lone.h"
 #include "tile_sums.h"
 
 _Static_assert(BR == 2 * TILE_ROWS && BTILE_N == 2 * EXT_PANEL, "two by two tiles");
@@ -240,10 +240,19 @@ static void btiles_high_wide(const bgemm_tile* t) {
   btiles_body(1, 1, t);
 }
 
-/* The function for a tile of so many rows and vectors: BHALF or BN. */
+#if defined(EXT_BLONE_VECTORS)
+static void btile_lone_panels(const bgemm_tile* t) {
+  btile_lone(BN, t);
+}
+#endif
+
+/* The function for a tile of so many rows and vectors: BHALF or BN.  A lone row's is in vectors. */
 EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
   static const bgemm_tile_function table[2][2] = {{btiles_low_narrow, btiles_low_wide},
                                                   {btiles_high_narrow, btiles_high_wide}};
+#if defined(EXT_BLONE_VECTORS)
+  if (rows == 1 && EXT_PARTS == 1) return vectors > BHALF ? btile_lone_panels : btile_lone_panel;
+#endif
   return table[rows > TILE_ROWS][vectors > BHALF];
 }
 

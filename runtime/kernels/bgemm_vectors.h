@@ -5,55 +5,11 @@
 #ifndef EXT_BGEMM_VECTORS_H_
 #define EXT_BGEMM_VECTORS_H_
 
-#include "bgemm_tile.h"
+#include "bgemm_lone.h"
 
 /* Few rows wait for B, which they read once: each of its panels is fetched so many elements ahead,
  * 2 KB (m = 8 from memory: 30 GB/s instead of 23 on Zen 5).  More rows read it again from L2. */
 enum { BFEW_ROWS = 8, BAHEAD = 1024 };
-
-EXT_INLINE void btile_end(const int rows, const int nv, const bgemm_tile* t, vf acc[BR][BWIDE]) {
-  if (t->sums) {
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) {
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) vf_store(t->sums + i * t->sums_row + v * VL, acc[i][v]);
-    }
-    return;
-  }
-  if (t->residual) {
-    if (t->s.residual == EXT_BFLOAT16) {
-      EXT_UNROLL
-      for (int i = 0; i < rows; i++) { btile_join(nv, EXT_BFLOAT16, t, i, acc[i]); }
-    } else {
-      EXT_UNROLL
-      for (int i = 0; i < rows; i++) { btile_join(nv, EXT_FLOAT32, t, i, acc[i]); }
-    }
-  }
-  if (t->s.y == EXT_BFLOAT16) {
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) { btile_write(nv, EXT_BFLOAT16, t, i, acc[i]); }
-  } else {
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) { btile_write(nv, EXT_FLOAT32, t, i, acc[i]); }
-  }
-}
-
-/* The sums' first values: bias (or 0) plus c. */
-EXT_INLINE void btile_begin(const int rows, const int nv, const bgemm_tile* t, vf acc[BR][BWIDE]) {
-  EXT_UNROLL
-  for (int v = 0; v < nv; v++) {
-    vf first = vf_zero();
-    if (t->bias) first = vf_load_n(t->bias + v * VL, clamp_lanes(t->columns - v * VL));
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) acc[i][v] = first;
-  }
-  if (!t->c) return;
-  EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) acc[i][v] += vf_load(t->c + i * t->c_row + v * VL);
-  }
-}
 
 /* Lines that the end will touch come meanwhile, one row in each of the first steps: those of y,
  * then those of the residual. */
@@ -151,38 +107,6 @@ EXT_INLINE void btile_body(const int rows, const int nv, const bgemm_tile* t) {
   btile_end(rows, nv, t, acc);
 }
 
-/* A lone row reads one panel after the other, a single run of memory, which is fetched 8 KB ahead:
- * of more at once the CPU reads less (m = 1 from memory: 0.95 of a plain read instead of 0.80 with
- * four panels side by side on Zen 5).  Of LONE_CHAINS sums none waits for the one before. */
-enum { LONE = EXT_PANEL / VL, LONE_CHAINS = 4, LONE_AHEAD = 4096 };
-
-/* acc += the products of two rows of B. */
-EXT_INLINE void btile_lone_step(const bgemm_tile* t, int64_t pair, vf acc[LONE]) {
-  const uint16_t* b = t->b + pair * BPAIR;
-  const vba two = vb_row(t->a + 2 * pair);
-  EXT_UNROLL
-  for (int part = 0; part < EXT_PARTS; part++)
-    __builtin_prefetch(b + part * 2 * EXT_PANEL + LONE_AHEAD);
-  EXT_UNROLL
-  for (int v = 0; v < LONE; v++) acc[v] = vb_dot(acc[v], two, vb_panel(b + 2 * VL * v));
-}
-
-static void btile_lone(const bgemm_tile* t) {
-  vf acc[BR][BWIDE], more[LONE_CHAINS][LONE];
-  btile_begin(1, LONE, t, acc);
-  EXT_UNROLL
-  for (int i = 0; i < LONE_CHAINS * LONE; i++) more[i / LONE][i % LONE] = vf_zero();
-  int64_t p = 0;
-  for (; p + LONE_CHAINS <= t->pairs; p += LONE_CHAINS) {
-    EXT_UNROLL
-    for (int i = 0; i < LONE_CHAINS; i++) btile_lone_step(t, p + i, more[i]);
-  }
-  for (; p < t->pairs; p++) btile_lone_step(t, p, more[0]);
-  EXT_UNROLL
-  for (int i = 0; i < LONE_CHAINS * LONE; i++) acc[0][i % LONE] += more[i / LONE][i % LONE];
-  btile_end(1, LONE, t, acc);
-}
-
 #define EXT_BTILE_1(rows, k, i)                     \
   static void btile_1_##rows(const bgemm_tile* t) { \
     btile_body(rows, 1, t);                         \
@@ -209,7 +133,7 @@ EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
   static const bgemm_tile_function table[3][BR] = {{EXT_BROWS(EXT_BTILE_ENTRY_1, 0, 0)},
                                                    {EXT_BROWS(EXT_BTILE_ENTRY_N, 0, 0)},
                                                    {EXT_BROWS(EXT_BTILE_ENTRY_WIDE, 0, 0)}};
-  if (rows == 1 && vectors == LONE) return btile_lone;
+  if (rows == 1 && vectors == LONE) return btile_lone_panel;
   return table[vectors == 1 ? 0 : vectors == BN ? 1 : 2][rows - 1];
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from byoc.frontends.torch.computed_axes import value_of
@@ -139,6 +140,8 @@ def _differ(
 
 def _agree(wanted: Any, found: Any, shape: tuple[Any, ...]) -> bool:
     if not isinstance(wanted, torch.Tensor) or not isinstance(found, torch.Tensor):
+        return True
+    if isinstance(wanted, FakeTensor):  # which a dictionary of the code's keeps from the trace
         return True
     is_known = all(isinstance(size, int) for size in shape)
     if wanted.shape != found.shape or (is_known and wanted.shape != shape):

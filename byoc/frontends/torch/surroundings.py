@@ -14,6 +14,7 @@ from byoc.frontends.torch.layouts import unnoted_layouts
 from byoc.frontends.torch.left_modules import left_modules
 from byoc.frontends.torch.noted_guards import unsolved_conditions
 from byoc.frontends.torch.quiet import nothing_written
+from byoc.frontends.torch.remembered import nothing_remembered
 from byoc.frontends.torch.set_data import noted_data
 from byoc.frontends.torch.short_sizes import short_sizes
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -29,6 +30,7 @@ _CONTEXTS = (
     short_sizes,
     noted_data,
     left_modules,
+    nothing_remembered,
 )
 
 

@@ -35,6 +35,7 @@ from byoc.frontends.torch.failures import decided_by_data as is_of_data
 from byoc.frontends.torch.failures import reason_of, tells_where
 from byoc.frontends.torch.known_constants import known_constants
 from byoc.frontends.torch.known_numbers import known_numbers
+from byoc.frontends.torch.levels import left_levels
 from byoc.frontends.torch.multiples import in_multiples, multiples_of, renamed
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.noted_guards import (
@@ -268,7 +269,7 @@ class Program:
 
     def _called(self, module: torch.nn.Module, leaves: list[Any]) -> list[Any]:
         args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
-        with torch.set_grad_enabled(self.derives), exported_layers():
+        with torch.set_grad_enabled(self.derives), exported_layers(), left_levels():
             return pytree.tree_leaves(opened(module(*args, **kwargs)))
 
 

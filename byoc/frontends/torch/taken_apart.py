@@ -11,6 +11,7 @@ from byoc.frontends.torch.buffers import tensor_of_two_names
 from byoc.frontends.torch.called import attention_of_any_length
 from byoc.frontends.torch.composites import composites_in_less_time
 from byoc.frontends.torch.decompositions import decompositions
+from byoc.frontends.torch.levels import left_levels
 from byoc.frontends.torch.masked_copies import chosen_in_place
 from byoc.frontends.torch.open_functions import functions_of_any_size
 from byoc.frontends.torch.short_sizes import short_sizes
@@ -24,6 +25,7 @@ def taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedPro
     """A program of the operators that are converted. Raises ``ImportFailure``, ``ModelError``."""
     try:
         with (
+            left_levels(),
             whole_layers(),
             attention_of_any_length(),
             short_sizes(),

@@ -36,7 +36,7 @@ from byoc.frontends.onnx.shape_elements import MAX_ELEMENTS, ShapeValue, constan
 from byoc.frontends.onnx.shape_values import results_of
 from byoc.frontends.onnx.sides_of_square import sides_of_square
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
-from byoc.frontends.onnx.symbolic_pad import cut, filling, joined, wrapped
+from byoc.frontends.onnx.symbolic_pad import cut, filling, joined, repeated, wrapped
 from byoc.frontends.onnx.symbolic_range import (
     counted,
     flattened,
@@ -393,7 +393,7 @@ class SymbolicImporter(CheckedImporter):
         return relax.op.reshape(inputs[0], relax.ShapeExpr([self._extent(e) for e in wanted]))
 
     def _pad(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
-        """``nn.pad`` with constant widths; constants of symbolic widths are joined on.
+        """``nn.pad`` with constant widths; what is put around by symbolic widths is joined on.
 
         None for floats of known extents with widths of 0 and more, TVM's pad of which is known, and
         where it takes away first what widths below 0 say: it does where it mirrors and repeats.
@@ -421,17 +421,16 @@ class SymbolicImporter(CheckedImporter):
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)
         }
-        if mode == "circular" and cuts:  # what is cut off does not come in at the other end
+        if mode != "constant" and cuts:  # what is cut off does not come in again
             source = cut(self.bb, source, sides, self._extent)
             sides = {axis: (max(0, a), max(0, b)) for axis, (a, b) in sides.items()}
-        if mode == "circular" and by_parts:
-            made = wrapped(self.bb, source, sides)
-            if made is not None or not cuts:
-                return made
-        elif by_parts:  # integers as well: ``nn.pad`` is for floats
-            if mode != "constant":
-                return None
-            wide = joined(self.bb, source, sides, fill, self._extent)
+        if by_parts:  # integers as well: ``nn.pad`` is for floats
+            if mode == "constant":
+                wide = joined(self.bb, source, sides, fill, self._extent)
+            else:
+                wide = wrapped(self.bb, source, sides) if mode == "circular" else None
+                if wide is None:
+                    wide = repeated(self.bb, source, sides, mode, self._extent)
             wide = self._sizes.padded(self.bb, wide, self._variables)
             self.tangled.are_sizes(self._sizes.symbols)
             return wide

@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from byoc.frontends.padded_from_inside import padded_from_inside
 from byoc.ir.dataflow import array_of, dtype_of, shape_of
 from codegen_cc.dim import Dim, above_zero, is_static, normal
 
@@ -87,6 +88,26 @@ def wrapped(
             for bounds in begins
         )
         source = bb.normalize(relax.op.concat([*first, source, *last], axis))
+    return source
+
+
+def repeated(
+    bb: relax.BlockBuilder,
+    source: relax.Expr,
+    sides: Mapping[int, tuple[Dim, Dim]],
+    mode: str,
+    extent: Extent,
+) -> relax.Expr:
+    """A tensor that goes on with its own elements for these widths, in a mode of ``nn.pad``."""
+    for axis, (begin, end) in sides.items():
+        if (begin, end) != (0, 0):
+            own = shape_of(source)[axis]
+            first, length = (
+                bb.normalize(relax.op.shape_to_tensor(relax.ShapeExpr([extent(size)])))
+                for size in (begin, own)
+            )
+            size = extent(normal(begin + own + end))
+            source = padded_from_inside(bb.normalize, source, axis, size, first, length, mode)
     return source
 
 

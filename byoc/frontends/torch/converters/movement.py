@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from tvm import relax, tirx
 
+from byoc.frontends.padded_from_inside import padded_from_inside
 from byoc.frontends.torch.converters.beginnings import begin_of, from_start, is_inside
 from byoc.frontends.torch.converters.indexing import from_start as places_from_start
 from byoc.frontends.torch.converters.indexing import is_element, slice_places
@@ -278,15 +279,7 @@ def _from_inside(g: Graph, x: relax.Expr, pad: Sequence[Value], mode: str) -> re
         axis = x.ty.ndim - 1 - place
         sizes = (begin, x.ty.shape.values[axis])
         start, extent = (size_tensor(g.builder, size, "int64") for size in sizes)
-        last = g.emit(op.subtract(extent, g.tensor(1, "int64")))
-        at = g.emit(op.subtract(g.emit(op.arange(0, g.shape[axis], 1, "int64")), start))
-        if mode == "reflect":
-            at = op.subtract(last, op.abs(op.subtract(last, op.abs(at))))
-        elif mode == "circular":
-            at = op.floor_mod(at, extent)
-        else:
-            at = op.minimum(op.maximum(at, g.tensor(0, "int64")), last)
-        x = g.emit(op.take(x, g.emit(at), axis))
+        x = padded_from_inside(g.emit, x, axis, g.shape[axis], start, extent, mode)
     return x
 
 

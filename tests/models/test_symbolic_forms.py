@@ -407,25 +407,28 @@ def test_pad_around(widths: list[int], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opset", [16, 17])
-@pytest.mark.parametrize("reduction", ["max", "min"])
-def test_extremes_are_scattered_before_opset_18(reduction: str, opset: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("reduction", "axis"), [("max", 0), ("min", 1), ("max", -1)])
+def test_extremes_are_scattered_before_opset_18(
+    reduction: str, axis: int, opset: int, tmp_path: Path
+) -> None:
     # Exporters of PyTorch write them, and ONNX Runtime runs them.
     model = _model(
         opset,
         "(float[n,4] x, int64[e,4] i, float[e,4] u) => (float[n,4] y)"
         "<float[4,4] w = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}>"
         "{ a = MatMul(x, w) b = MatMul(u, w)"
-        f' y = ScatterElements<axis = 0, reduction = "{reduction}">(a, i, b) }}',
+        f' y = ScatterElements<axis = {axis}, reduction = "{reduction}">(a, i, b) }}',
     )
     report = byoc.compile(model, tmp_path / "m.so").report
     assert report.left == ()
     assert len(report.regions) == 1
     library = byoc.load(tmp_path / "m.so")
     rng = np.random.default_rng(0)
-    for n, e in ((3, 7), (2, 1), (5, 0)):
+    for n, e in ((3, 7), (2, 1), (5, 0)) if axis == 0 else ((7, 7), (1, 1)):
+        extent = n if axis == 0 else 4
         inputs = {
             "x": rng.standard_normal((n, 4), np.float32),
-            "i": rng.integers(-n, n, (e, 4)),
+            "i": rng.integers(-extent, extent, (e, 4)),
             "u": rng.standard_normal((e, 4), np.float32),
         }
         want = onnxruntime_outputs(model, inputs)["y"]

@@ -194,8 +194,10 @@ def gather_elements(node: Node) -> relax.Expr:
 
 def scatter_elements(node: Node) -> relax.Expr:
     """PyTorch's exporter writes extremes of opset 18 in opset 16, and ONNX Runtime runs them."""
-    if node.attrs.get("reduction") in (b"min", b"max") and 16 <= node.opset < 18:
-        return node.part("ScatterElements", node.inputs, node.attrs, 18)
+    reduction = node.attrs.get("reduction")
+    if reduction in (b"min", b"max") and 16 <= node.opset < 18:
+        axis = node.attrs.get("axis", 0)
+        return relax.op.scatter_elements(*node.inputs, axis, reduction.decode())
     return node.tvm()
 
 

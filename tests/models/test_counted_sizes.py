@@ -89,3 +89,24 @@ def test_one_region(case: str, tmp_path: Path) -> None:
             found = library.run({"x": x})
             for name, value in want.items():
                 np.testing.assert_allclose(found[name], value, atol=1e-6)
+
+
+def test_as_many_places_as_the_last_ones_say(tmp_path: Path) -> None:
+    """``arange(ends[:, -1].max()) < ends[:, -1:]``, as where durations of speech are laid out."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64[b,t] x) => (bool[b,u] y)'
+        "<int64[1] last = {-1}, int64[1] end = {9223372036854775807}, int64[1] axis = {1},"
+        " int64 zero = {0}, int64 one = {1}> {"
+        " ends = CumSum(x, one) whole = Slice(ends, last, end, axis)"
+        " most = ReduceMax<keepdims = 0>(whole) places = Range(zero, most, one)"
+        " y = Less(places, whole) }"
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    # The number of places is computed, so that a region ends there.
+    assert len(report.regions) == 2
+    assert {left.op for left in report.left} == {"relax.reshape", "relax.tensor_to_shape"}
+    library = byoc.load(tmp_path / "m.so")
+    for shape in ((2, 5), (1, 1), (3, 2)):
+        x = np.random.default_rng(0).integers(1, 4, shape)
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_array_equal(library.run({"x": x})["y"], want)

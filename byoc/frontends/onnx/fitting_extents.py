@@ -93,7 +93,8 @@ def broadcastable(
     with the extents of the others.
 
     Whether one of two such extents is 1, and repeated, only the run would know, so that both are
-    taken for equal.
+    taken for equal; but for one that is 1 or 0 at all sizes, as that of ``x[:, -1:]``, which is
+    taken for 1.
     """
     shapes = [None if x is None else shape_of(x) for x in inputs]
     if None in shapes or broadcast_shape(*shapes) is not None:
@@ -104,7 +105,7 @@ def broadcastable(
     parts = []
     for x, shape in zip(inputs, shapes, strict=True):
         along = zip(shape, wanted[rank - len(shape) :], strict=True)
-        dims = [want if own != 1 and by_values(own) else own for own, want in along]
+        dims = [_beside(own, want, by_values) for own, want in along]
         extents = [relax_extent(dim, variables) for dim in dims]
         parts.append(x if all(map(same, dims, shape)) else fitted(bb, x, extents))
     return parts
@@ -198,5 +199,20 @@ def multipliable(
 def _told(dims: Sequence[Dim], by_values: Callable[..., bool]) -> Dim:
     """Of the extents of an axis, but for 1, one that nothing may change, else the plainest."""
     wide = [dim for dim in dims if dim != 1] or [1]
+    if any(map(by_values, wide)):
+        wide = [dim for dim in wide if not _is_one_or_none(dim)] or wide
     kept = [dim for dim in wide if not by_values(dim)]
     return min(kept or wide, key=lambda dim: -1 if isinstance(dim, int) else sympy.count_ops(dim))
+
+
+def _beside(own: Dim, wanted: Dim, by_values: Callable[..., bool]) -> Dim:
+    """An extent as it has to be beside another one, which values may decide."""
+    if own == 1 or not (by_values(own) or by_values(wanted)):
+        return own
+    if _is_one_or_none(own) and not same(own, wanted):
+        return 1
+    return wanted if by_values(own) else own
+
+
+def _is_one_or_none(dim: Dim) -> bool:
+    return not isinstance(dim, int) and at_most(dim, 1)

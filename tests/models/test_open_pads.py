@@ -85,3 +85,41 @@ def test_any_number_of_rows_to_a_length(mode: str, tmp_path: Path) -> None:
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
         with pytest.raises(RunError, match="an index lies outside"):  # ONNX Runtime refuses it, too
             library.run({"x": drawn(1 if mode == "reflect" else 0, 3)})
+
+
+def test_windows_beside_as_many_masks(tmp_path: Path) -> None:
+    """ONNX counts windows as ``(n + 7) // 8`` in one place, and rounds n up to 8 in the other."""
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17]> g (float[n,2] x) => (float[a,b,c] y)
+        <int64 zero = {0}, int64 one = {1}, int64 eight = {8}, int64[1] first = {0},
+         int64[3] none = {0, 0, 0}, int64[3] shape = {-1, 8, 2}, int64[2] last = {1, 2}>
+        {
+            sizes = Shape(x)
+            n = Gather(sizes, zero)
+            over = Mod(n, eight)
+            rest = Sub(eight, over)
+            more = Mod(rest, eight)
+            behind = Unsqueeze(more, first)
+            nothing = ConstantOfShape<value = int64[1] {0}>(one_axis)
+            widths = Concat<axis = 0>(nothing, nothing, behind, nothing)
+            padded = Pad(x, widths)
+            windows = Reshape(padded, shape)
+            whole = Add(n, more)
+            count = Div(whole, eight)
+            places = Range(zero, count, one)
+            odd = Mod(places, two)
+            mask = Cast<to = 9>(odd)
+            wide = Unsqueeze(mask, last)
+            y = Where(wide, minus, windows)
+        }"""
+    )
+    for name, array in (
+        ("one_axis", np.array([1])),
+        ("two", np.array(2)),
+        ("minus", np.array(-1, np.float32)),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    with byoc.load(compiled(model, tmp_path)) as library:
+        for rows in (21, 8, 1):
+            inputs = {"x": drawn(rows, 2)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

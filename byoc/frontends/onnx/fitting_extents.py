@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 import sympy
 import tvm
@@ -109,6 +110,18 @@ def broadcastable(
         extents = [relax_extent(dim, variables) for dim in dims]
         parts.append(x if all(map(same, dims, shape)) else fitted(bb, x, extents))
     return parts
+
+
+def told_apart(inputs: Sequence[relax.Expr | None]) -> bool:
+    """Whether TVM takes equal extents of operands for different ones, as it does where one is
+    ``(n + 7) // 8`` and the other ``-(-n // 8)``. It would not know the result's shape.
+    """
+    analyzer = tvm.sym.Analyzer()
+    for axis in zip_longest(*(reversed(x.ty.shape.values) for x in inputs)):
+        computed = [e for e in axis if e is not None and not isinstance(e, (int, tvm.tirx.IntImm))]
+        if any(not analyzer.can_prove_equal(computed[0], e) for e in computed[1:]):
+            return True
+    return False
 
 
 def expanded(

@@ -26,6 +26,7 @@ from byoc.frontends.onnx.fitting_extents import (
     expanded,
     multipliable,
     require_equal,
+    told_apart,
 )
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.honoured import RESIZES
@@ -205,11 +206,11 @@ class SymbolicImporter(CheckedImporter):
         if wrong and self.assumed is not None:
             self.assumed += len(wrong)
             return broadcastable(self.bb, inputs, self._variables, lambda _: True)
-        if wrong or not any(_is_cut(shape) for shape in shapes):
+        if wrong or not (any(map(_is_cut, shapes)) or (self._variables and told_apart(inputs))):
             return inputs
         extents = [relax.ShapeExpr([self._extent(dim) for dim in shape]) for shape in shapes]
         return [
-            self.bb.normalize(relax.op.reshape(x, e)) if _is_cut(shape) else x
+            self.bb.normalize(relax.op.reshape(x, e)) if not is_static(shape) else x
             for x, e, shape in zip(inputs, extents, shapes, strict=True)
         ]
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import byoc
-from byoc.errors import ModelError
+from byoc.errors import ModelError, UnsupportedForm
 from byoc.frontends.torch.program import exported
 
 
@@ -54,6 +54,36 @@ def test_numbers_of_buffers_decide(tmp_path: Path) -> None:
         for count in (2, 1, 4):
             x = torch.randn(count, 3, 11)
             torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+
+
+class Widened(Padded):
+    """No branch asks for the width of the padding, which is a tensor (Mimi)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        frames = (x.shape[-1] - self.taps + 3) / self.stride + 1
+        wanted = (torch.ceil(frames).to(torch.int64) - 1) * self.stride + self.taps - 3
+        return self.inner(nn.functional.pad(x, (self.taps - 2, wanted - x.shape[-1])))
+
+
+@torch.no_grad()
+def test_a_width_that_numbers_of_buffers_tell(tmp_path: Path) -> None:
+    module, path = Widened(False).eval(), tmp_path / "widened.so"
+    compiled = byoc.compile(module, path, example_inputs=(torch.randn(2, 3, 12),), min_bytes=0)
+    assert (len(compiled.report.regions), compiled.report.left) == (1, ())
+    x = torch.randn(2, 3, 12)
+    with byoc.load(path) as model:
+        torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+
+
+def test_a_width_that_open_sizes_tell_is_refused_in_plain_words(tmp_path: Path) -> None:
+    shapes = ({2: torch.export.Dim("frames", min=8)},)
+    with pytest.raises(UnsupportedForm, match="padding by a number that a tensor holds; need int"):
+        byoc.compile(
+            Widened(False).eval(),
+            tmp_path / "refused.so",
+            example_inputs=(torch.randn(2, 3, 12),),
+            dynamic_shapes=shapes,
+        )
 
 
 class Solved(nn.Module):

@@ -17,6 +17,8 @@ from torch import nn
 
 from byoc.frontends.torch.known_constants import MOST
 
+_READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+
 
 def _numbers(module: nn.Module, floats: bool) -> dict[str, torch.Tensor]:
     """Those of a module, by name: buffers, and tensors that it did not register."""
@@ -63,3 +65,21 @@ def known_numbers(module: nn.Module, floats: bool = False) -> Iterator[Callable[
             child.__class__ = kind
             child._buffers.clear()
             child._buffers.update(buffers)
+
+
+def sized_by_numbers(program: torch.export.ExportedProgram) -> bool:
+    """Whether numbers that a module keeps, and nothing else, decide a size: it is read of what is
+    computed of such numbers, as the width of a layer's padding that its stride and kernel tell."""
+    signature = program.graph_signature
+    kept = {*signature.inputs_to_buffers, *signature.inputs_to_lifted_tensor_constants}
+    known: set[torch.fx.Node] = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            is_known = node.name in kept and _are_numbers(node.meta.get("val"), True)
+        else:
+            is_known = node.op == "call_function" and known.issuperset(node.all_input_nodes)
+        if is_known and node.target in _READS and node.all_input_nodes:
+            return True
+        if is_known:
+            known.add(node)
+    return False

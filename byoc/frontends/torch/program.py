@@ -34,7 +34,7 @@ from byoc.frontends.torch.examples import require_traceable, taken_inputs
 from byoc.frontends.torch.failures import decided_by_data as is_of_data
 from byoc.frontends.torch.failures import reason_of, tells_where
 from byoc.frontends.torch.known_constants import known_constants
-from byoc.frontends.torch.known_numbers import known_numbers
+from byoc.frontends.torch.known_numbers import known_numbers, sized_by_numbers
 from byoc.frontends.torch.levels import left_levels
 from byoc.frontends.torch.multiples import in_multiples, multiples_of, renamed
 from byoc.frontends.torch.names import leaf_names
@@ -385,8 +385,13 @@ def _followed(
 ) -> torch.export.ExportedProgram:
     """The trace of a module. Where numbers among its buffers decide what is computed, they are as
     now; where ``int(x.item())`` does, ``torch.compile`` follows it. Assertions are true."""
+    known = partial(_with_known_numbers, model, trace)
     try:
-        return trace()
+        program = trace()
+        if sized_by_numbers(program):
+            with suppress(Exception):
+                return known()
+        return program
     except Exception as error:
         if "specialized it to be a constant" in str(error) and not within_dynamo:
             # len(x) is one number for this tracer alone.
@@ -395,7 +400,6 @@ def _followed(
         if not is_of_data(error):
             raise
         any_length = attention_of_any_length()(trace)
-        known = partial(_with_known_numbers, model, trace)
         others = [any_length, known, partial(known, floats=True), partial(any_length, True)]
         last = error
         for other in others[: 3 if within_dynamo else 4]:

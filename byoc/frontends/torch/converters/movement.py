@@ -231,6 +231,7 @@ def constant_pad(g: Graph, x: Value, pad: Sequence[Value], value: float = 0) -> 
 
 def _with_numbers(g: Graph, x: relax.Expr, pad: Sequence[Value], value: float) -> relax.Expr:
     """A number around: of integers, and by widths that calls decide, which no kernel pads by."""
+    _require_sizes(pad)
     for place, pair in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         axis, ends = x.ty.ndim - 1 - place, []
         wide = [g.symbols.at_least_none(width) for width in pair]
@@ -246,6 +247,12 @@ def _with_numbers(g: Graph, x: relax.Expr, pad: Sequence[Value], value: float) -
             begin = g.symbols.written(begin)
             x = g.emit(part_of(x, axis, begin, begin + g.shape[axis]))
     return x
+
+
+def _require_sizes(pad: Sequence[Value]) -> None:
+    if any(map(is_element, pad)):
+        need = "int(width) that torch._check says to be 0 or more, or a number of sizes"
+        raise ValueError(f"padding by a number that a tensor holds; need {need}")
 
 
 def _from_first(pad: Sequence[Value], rank: int) -> list[Value]:
@@ -273,6 +280,7 @@ def replication_pad(g: Graph, x: Value, padding: Sequence[Value]) -> relax.Expr:
 
 def _from_inside(g: Graph, x: relax.Expr, pad: Sequence[Value], mode: str) -> relax.Expr:
     """Padding by widths that calls decide: each element's place in the tensor is computed."""
+    _require_sizes(pad)
     for place, (begin, end) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         if isinstance(begin, int) and isinstance(end, int) and begin == end == 0:
             continue

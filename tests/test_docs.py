@@ -73,6 +73,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert heading in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["byoc", "codegen_cc"])
 def test_the_architecture_has_every_folder_below_what_it_imports(package: str) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -197,6 +197,7 @@ def test_an_engine_that_fails_is_named_and_the_rest_goes_on(
     assert not re.search(r"^ +ONNX Runtime +\d+ +\d", captured.out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_our_failure_is_a_failed_check(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

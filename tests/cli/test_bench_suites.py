@@ -96,6 +96,7 @@ def test_batch_table_says_whether_the_time_per_image_grows() -> None:
     assert growth_lines(rows[:2]) == ["1 thread: byoc's time per image never grows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_plot_is_written(tmp_path: Path, suffix: str) -> None:
     if find_spec("matplotlib") is None:

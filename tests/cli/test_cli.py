@@ -51,6 +51,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return captured.err
 
 
+@pytest.mark.slow
 def test_without_tvms_compiler_the_variable_is_named() -> None:
     done = command("partition", "m.onnx", TVM_USE_RUNTIME_LIB="1")
     assert done.returncode == 2 and done.stderr == (
@@ -86,6 +87,7 @@ def test_compile_then_run(tmp_path: Path) -> None:
         np.testing.assert_array_equal(file["y"], byoc.load(library)(tiny_input()))
 
 
+@pytest.mark.slow
 def test_run_loads_no_compiler(tiny: CompiledCase) -> None:
     check = (
         "import sys\nfrom byoc.cli import main\n"

@@ -60,6 +60,7 @@ def test_inputs_of_a_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert found["outputs"]["y"]["share"] < 1e-5
 
 
+@pytest.mark.slow
 def test_errors_are_one_line(
     model: Path,
     tmp_path: Path,

@@ -95,6 +95,7 @@ def test_memory_of_a_process_and_of_what_it_starts() -> None:
     assert peak_mb() > 10 and peak_mb(0) == 0.0
 
 
+@pytest.mark.slow
 def test_pytorch_is_left_out_and_can_be_imported_later(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('TVM imported it')\n")
     script = (

@@ -66,6 +66,7 @@ def test_the_limits_take_part(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_ours_keeps_the_memory_of_its_results(file: Path, tmp_path: Path) -> None:
     """As the peers do: prompts of as many tokens write the same logits, which stay right."""
     library = tmp_path / "tiny.so"

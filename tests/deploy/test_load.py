@@ -114,6 +114,7 @@ def test_read_only_inputs_are_read_where_they_lie(
         assert_agrees(model.run(mapped), expected)
 
 
+@pytest.mark.slow
 def test_tensors_keep_read_only_inputs(model: byoc.Model, given: dict[str, np.ndarray]) -> None:
     frozen = aligned_room(given["image"].shape, given["image"].dtype)
     frozen.flags.writeable = False

@@ -197,6 +197,7 @@ extern "C" int sample_get_threads(void) { return EXTRA_THREADS; }
 """
 
 
+@pytest.mark.slow
 @needs_zig
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to make the archive")
 def test_an_archive_of_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_plain_library_is_loaded_inspected_and_run(
     plain: Path, expected: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_symbolic_axes_are_read_from_a_plain_library(tmp_path: Path) -> None:
         model(x, x[:2])
 
 
+@pytest.mark.slow
 def test_sorting_is_found_by_plain_and_by_described_libraries(tmp_path: Path) -> None:
     @I.ir_module
     class Sorts:

@@ -58,6 +58,7 @@ def test_nothing_of_no_rows(tmp_path: Path) -> None:
     assert [array.shape for array in found.values()] == [(0, 5), (0, 24)]
 
 
+@pytest.mark.slow
 def test_a_decoder_tells_its_region_how_much_it_keeps(tmp_path: Path, region_alone: None) -> None:
     model = DECODERS["llama"]()
     made = byoc.compile(model, tmp_path / "model.so", states=True)

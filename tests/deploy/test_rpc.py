@@ -109,6 +109,7 @@ def test_a_local_run_says_nothing_of_devices(
     assert "device" not in json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_both_servers_of_a_tracker_at_once(
     cluster: Cluster, tiny: Path, expected: dict[str, np.ndarray]
 ) -> None:
@@ -369,6 +370,7 @@ def test_what_cannot_be_uploaded(cluster: Cluster, tiny: Path, tmp_path: Path) -
 # ---------------------------------------------------------------- who goes away
 
 
+@pytest.mark.slow
 def test_the_time_of_a_session_is_over(cluster: Cluster, tiny: Path) -> None:
     with rpc.connect(cluster.direct, "secret", timeout=1) as session:
         model = session.load(tiny)
@@ -407,6 +409,7 @@ def test_a_silent_server(doomed: Peer, tiny: Path, monkeypatch: pytest.MonkeyPat
         assert time.monotonic() - begin < 10
 
 
+@pytest.mark.slow
 def test_a_lost_tracker(tmp_path: Path) -> None:
     peer = tracker(tmp_path)
     try:

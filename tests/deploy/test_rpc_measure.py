@@ -280,6 +280,7 @@ def test_bench_on_each_device(
     assert not answer["failures"] and not answer["comparisons"]
 
 
+@pytest.mark.slow
 def test_several_networks_are_shared_out(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ def test_damaged_databases_are_ignored_with_a_warning(tmp_path: Path) -> None:
     assert counts["read"] and counts["ignored with a warning"]
 
 
+@pytest.mark.slow
 def test_compiling_with_damaged_databases(tmp_path: Path) -> None:
     """The races are of the model's own layers, on this machine."""
     model, path = networks.convolutions(), tmp_path / "db.json"

@@ -49,6 +49,7 @@ def test_every_case_ends_in_one_line_or_a_right_answer(
     assert counts[RIGHT] < len(made) / 2  # the damage is real
 
 
+@pytest.mark.slow
 def test_the_untouched_library_is_right(small: tuple[Path, Path], tmp_path: Path) -> None:
     library, data = small
     case = libraries.Case("nothing", lambda content: content)

@@ -75,6 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", abi.LEVELS)
 def test_rows_without_a_key_are_zero(folder: Path, isa: str) -> None:
     if not cpu_has(isa):

@@ -79,6 +79,7 @@ def test_computed_sizes() -> None:
     check(ones, 20)
 
 
+@pytest.mark.slow
 def test_operators_with_tensors_of_their_own() -> None:
     """Converters of single operators, of constants and of inputs."""
     image = DRAW.standard_normal((1, 2, 6, 6)).astype(np.float32)

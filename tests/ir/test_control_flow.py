@@ -381,6 +381,7 @@ def test_branches_and_loops_inside_of_a_loop(tmp_path: Path) -> None:
     assert none["all"].shape == (0, 2, 8)
 
 
+@pytest.mark.slow
 def test_what_counts_rounds_is_in_the_region_of_the_body(tmp_path: Path) -> None:
     """A round is one call of a region; what TVM has is around the loop, or joins the parts."""
     body = helper.make_graph(

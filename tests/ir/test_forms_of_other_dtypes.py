@@ -35,6 +35,7 @@ def check_by_evaluator(ones: list[One], opset: int, dtype: str) -> None:
         np.testing.assert_allclose(result, exact, rtol=limit, atol=limit, err_msg=str(one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sorted(TOLERANCE))
 def test_elu_selu_and_lrn(dtype: str) -> None:
     x = normal(5, 5, 3, 4, dtype=dtype)  # the evaluator's LRN takes the batch for the channels

@@ -208,6 +208,7 @@ class LocalFunction:
         return b
 
 
+@pytest.mark.slow
 def test_private_functions_get_regions_that_run():
     assert check(PrivateFunction, "main", square(), regions=2) == []
     assert check(UnusedPrivateFunction, "main", square(), regions=2) == []

@@ -33,6 +33,7 @@ def test_growth_is_an_exponent() -> None:
     assert growth(times) == {"partition": pytest.approx(2.0)}
 
 
+@pytest.mark.slow
 def test_benchmark_prints_a_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

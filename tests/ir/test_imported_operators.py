@@ -312,6 +312,7 @@ def test_resize(mode: str, coordinate: str, size: tuple[int, int]) -> None:
     check(model, ["ext.slice" if first else "ext.resize2d"], x)
 
 
+@pytest.mark.slow
 def test_resize_of_another_cubic() -> None:
     x = random(1, 1, 5, 5)
     attributes = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}

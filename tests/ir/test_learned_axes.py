@@ -218,6 +218,7 @@ def test_one_name_of_several_lengths(tmp_path: Path) -> None:
         assert_agrees(loaded.run(feeds), onnxruntime_outputs(model, feeds))
 
 
+@pytest.mark.slow
 def test_what_comes_after_axes_that_differ_is_seen_as_well(tmp_path: Path) -> None:
     """Caches of many layers, without names: each layer tells that its two are equally long."""
     layers = range(8)

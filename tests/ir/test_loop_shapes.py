@@ -54,6 +54,7 @@ ROW = [
 ]
 
 
+@pytest.mark.slow
 def test_a_counter_stays_a_scalar() -> None:
     """What it picks has a known shape, which the body reads, as tf.map_fn's do."""
     body = [

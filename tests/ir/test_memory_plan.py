@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,7 @@ kinds = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(kinds, st.integers(1, 300), st.integers(0, 9), st.integers(0, 3)),
              min_size=1, max_size=15),

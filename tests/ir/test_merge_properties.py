@@ -253,6 +253,7 @@ def assert_regions_are_maximal(mod: tvm.IRModule) -> None:
         assert any(first in above[source] for source in between), f"{first} and {second}"
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(GRAPHS)
 def test_any_graph(graph: tuple[list[tuple[str, int, int]], list[int]]) -> None:
@@ -263,6 +264,7 @@ def test_any_graph(graph: tuple[list[tuple[str, int, int]], list[int]]) -> None:
     assert "relax.tanh" not in out["main"].script()
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(GRAPHS, st.sets(st.integers(0, 3)))
 def test_any_regions_can_be_given_back(

@@ -113,6 +113,7 @@ def quantised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     return onnx.load(folder / "int8.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [32, 8])
 def test_prompts_and_steps(bits: int, tmp_path: Path) -> None:
     """Each branch is one region, also where its products are of integers."""

@@ -99,6 +99,7 @@ def test_axis_that_does_not_fit(shape: tuple[int, ...], axis: int) -> None:
         import_onnx(prepare(model_of([one], 6)))
 
 
+@pytest.mark.slow
 def test_symbolic_axes() -> None:
     """A bias of channels, as converters from Caffe2 wrote it, at several sizes."""
     node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=1)

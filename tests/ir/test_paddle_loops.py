@@ -102,6 +102,7 @@ def feeds() -> dict[str, dict[str, np.ndarray]]:
     return {"all rounds": {"x": never}, "three rounds": {"x": third}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", feeds())
 def test_a_loop_of_paddles(case: str) -> None:
     model, feed = loop(), feeds()[case]

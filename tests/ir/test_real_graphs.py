@@ -50,6 +50,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("rapidocr") is None, reason="the package rapidocr is not installed")
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_networks_are_one_region(name: str) -> None:

@@ -79,6 +79,7 @@ def test_of_halves() -> None:
     check(halves, _HALVES)
 
 
+@pytest.mark.slow
 def test_turned_rows_in_memory_and_a_half_that_others_read() -> None:
     def build(emit, x, c, s):
         turned = emit(op.permute_dims(x, [0, 2, 1, 3]))

@@ -42,6 +42,7 @@ def _flow() -> onnx.ModelProto:
     return onnx_model(nodes, {"x": ["n", 7]}, ["y", "z"], weights)
 
 
+@pytest.mark.slow
 def test_elements_are_taken_out_and_put_back(tmp_path: Path) -> None:
     model = _flow()
     byoc.compile(model, tmp_path / "m.so", {"x": ["n", 7]})
@@ -50,6 +51,7 @@ def test_elements_are_taken_out_and_put_back(tmp_path: Path) -> None:
         assert_agrees(loaded.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
 
 
+@pytest.mark.slow
 def test_updates_that_are_too_few_are_an_error(tmp_path: Path) -> None:
     model = _flow()
     next(n for n in model.graph.node if n.op_type == "ScatterND").input[2] = "fewer"

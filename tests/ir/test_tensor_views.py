@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
 
 
+@pytest.mark.slow
 @given(shapes, st.data())
 def test_permute_then_reshape_is_a_view_or_a_refusal(shape, data):
     axes = tuple(data.draw(st.permutations(range(len(shape)))))

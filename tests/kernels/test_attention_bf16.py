@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
@@ -56,6 +57,7 @@ def _attend(lib: ctypes.CDLL, d: Drawn, guarded: int = 0) -> int:
     )
 
 
+@pytest.mark.slow
 @every(("index", "case"), [*enumerate((*CASES, *WINDOWS))], ids=str)
 def test_attention(bf16_lib: ctypes.CDLL, index: int, case: Case) -> None:
     d = draw(case, STORED[index % len(STORED)])

@@ -19,6 +19,7 @@ LARGE = (
 )
 
 
+@pytest.mark.slow
 @every(("index", "case"), list(enumerate(LARGE)), ids=map(str, LARGE))
 def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
     if isinstance(bf16_lib, GuestLibrary):

@@ -67,6 +67,7 @@ def _multiply(lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool) 
         y.check_gaps()
 
 
+@pytest.mark.slow
 @every("shape", [*SHAPES, (130, 300, 2120, 40), (85, 70, 900, 900)], ids=str)
 def test_products(
     quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool

@@ -78,6 +78,7 @@ def test_an_array_from_elsewhere_is_refused(start: Start) -> None:
         guest.ext_unary(abi.activation(), 8, ctypes.addressof(x), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, 3])
 def test_products_on_several_threads(start: Start, threads: int) -> None:
     guest = start("neon", threads)

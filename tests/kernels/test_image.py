@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.resize2d import taps_of
@@ -106,6 +107,7 @@ def _taps(
     return taps_of(extent, count, attrs)
 
 
+@pytest.mark.slow
 @every("method", abi.RESIZE_METHOD)
 @every("coordinate", abi.RESIZE_COORDINATES)
 def test_taps_at_the_call_are_those_of_compilation(

@@ -146,6 +146,7 @@ def test_choices_by_level_stand_in_one_file() -> None:
     assert asks == {"simd/simd.h", "simd/tile_config.h"}
 
 
+@pytest.mark.slow
 def test_a_family_in_a_further_row(tmp_path: Path) -> None:
     """The build compiles it for the row, and its public function then has the row to choose."""
     if HOST.machine != "x86_64":

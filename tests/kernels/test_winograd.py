@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.winograd import POINTS, filter_matrix, pack_winograd
@@ -50,6 +51,7 @@ def convolve(
     return y
 
 
+@pytest.mark.slow
 @every("tile", POINTS)
 @every("case", CASES, ids=str)
 @every("epilogue", ["none", "bias_residual_relu", "bias_silu_residual_tanh"])

@@ -18,6 +18,7 @@ from tests.models.halves import in_halves
 from tests.quantised.float_networks import bert_like, resnet_like
 
 
+@pytest.mark.slow
 def test_a_sound_network_is_sound_everywhere() -> None:
     model = resnet_like()
     found = byoc.compare(model, min_bytes=0)
@@ -31,6 +32,7 @@ def test_a_sound_network_is_sound_everywhere() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_float16_network_is_judged_by_its_float16_values() -> None:
     """ONNX Runtime rounds every value, which is the error of each node."""
     found = byoc.compare(in_halves(resnet_like(), "float16"), min_bytes=0)
@@ -39,6 +41,7 @@ def test_a_float16_network_is_judged_by_its_float16_values() -> None:
     assert {layer.computes for layer in found.layers} <= {"float32", "float16"}
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_the_worst_by_name_though_all_after_it_are_off() -> None:
     found = byoc.compare(perceptron(), libraries=["builtin", f"fc1={WRONG}"])
     worst, *others = found.worst
@@ -52,6 +55,7 @@ def test_a_wrong_kernel_is_the_worst_by_name_though_all_after_it_are_off() -> No
     assert worst.total.share == pytest.approx(worst.own.share, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_arrays() -> None:
     """Against ONNX Runtime's value of the node, and the wrong product by NumPy."""
     model = perceptron()
@@ -70,6 +74,7 @@ def test_numbers_are_those_of_the_arrays() -> None:
     assert layer.own.snr_db == pytest.approx(ratio, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_operators_that_stay_with_tvm_are_judged() -> None:
     found = byoc.compare(perceptron(), skip_nodes=["fc2"])
     (layer,) = (layer for layer in found.layers if "fc2" in layer.names)
@@ -77,6 +82,7 @@ def test_operators_that_stay_with_tvm_are_judged() -> None:
     assert len(found.report.regions) == 2 and found.error < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [resnet_like, bert_like])
 def test_quantised_networks_beside_themselves(network, tmp_path: Path) -> None:
     model = quantised(network(), tmp_path)

@@ -38,6 +38,7 @@ def test_nothing_is_kept_where_the_error_is_small_enough() -> None:
     assert kept.holds and kept.remedies == () and len(kept.trials) == 1
 
 
+@pytest.mark.slow
 def test_where_nothing_is_enough() -> None:
     kept = byoc.compare(perceptron(), libraries=MIXED, max_error=0).kept
     assert not kept.holds and len(kept.remedies) == 2 and kept.error > 0

@@ -25,6 +25,7 @@ def make(network, form: str, folder: Path) -> onnx.ModelProto:
     return quantised_network(network, folder, form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["qdq", next(iter(FORMS))])
 def test_what_quantisation_loses(form: str, tmp_path: Path) -> None:
     """Every product has a right value, and the output's error is what ONNX Runtime has as well."""
@@ -42,6 +43,7 @@ def test_what_quantisation_loses(form: str, tmp_path: Path) -> None:
     assert all(1e-4 < layer.own.share < 0.5 for layer in found.layers if layer.dtype == "uint8")
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_what_integers_stand_for(tmp_path: Path) -> None:
     model = make(resnet_like, "qdq", tmp_path)
     x = np.random.default_rng(12).normal(size=(1, 3, 32, 32)).astype(np.float32)

@@ -261,6 +261,7 @@ def test_a_forced_library_that_refuses(tmp_path: Path, model: Path, capsys) -> N
 # ---------------------------------------------------------------- at run time
 
 
+@pytest.mark.slow
 def test_loading_never_needs_a_shared_library(tmp_path: Path, model: Path) -> None:
     """The process lives: the file is looked for when the region runs, and then it is an error."""
     path = own_library(tmp_path, link="shared=(HERE / 'libown.so',)")

@@ -63,6 +63,7 @@ def _bags(reduced: str, joined: str = "<axis = 0>", read: str = "i") -> onnx.Mod
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduced", REDUCED)
 def test_bags_of_any_length(reduced: str, tmp_path: Path) -> None:
     model = _bags(reduced)

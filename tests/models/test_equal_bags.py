@@ -97,6 +97,7 @@ def test_no_bags(tmp_path: Path) -> None:
     assert found["y"].shape == (0, 4)
 
 
+@pytest.mark.slow
 def test_bags_of_other_sizes_stay_a_loop(tmp_path: Path) -> None:
     """Parted at every second of three words: the last bag has what is left."""
     assert check(bags(BY_NUMBER, "ReduceSum", 3, 2), 3, tmp_path, 3, 4).left

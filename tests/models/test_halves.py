@@ -75,6 +75,7 @@ def assert_near(
         assert worst <= share * np.ptp(values), f"{name}: {worst} of {np.ptp(values)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", KERNEL_HALVES)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_weights_and_values(name: str, dtype: str, tmp_path: Path) -> None:

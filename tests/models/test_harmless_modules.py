@@ -98,6 +98,7 @@ class FromNothing:
         return taken, elements, point, read, scattered, put
 
 
+@pytest.mark.slow
 def test_branches(tmp_path: Path) -> None:
     least = np.iinfo(np.int32).min
     inputs = {
@@ -129,6 +130,7 @@ def test_branches_of_onnx(tmp_path: Path, operator: str) -> None:
     assert found["y"].tolist() == expected[operator]
 
 
+@pytest.mark.slow
 def test_indices_for_each_axis(tmp_path: Path) -> None:
     """Negative ones count from the end; one value is stored everywhere."""
     x = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -95,6 +95,7 @@ def test_rolls_of_axes_that_were_padded_to_whole_windows(shift: int, tmp_path: P
     _check(model, tmp_path, [(2, t, 8) for t in SIZES if t])
 
 
+@pytest.mark.slow
 def test_a_part_of_an_open_axis_in_another_shape(tmp_path: Path) -> None:
     """The slice has an extent that no shape provably divides: it is copied, and read anew."""
     model = parser.parse_model(

@@ -61,6 +61,7 @@ def test_a_package_that_is_not_there_is_one_line(
         fetch(NETWORKS["magika"])
 
 
+@pytest.mark.slow
 def test_a_network_is_compiled_compared_and_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,11 +159,13 @@ def test_states_of_zeros(cell: str, tmp_path: Path) -> None:
     assert (report.left, len(report.regions)) == ((), 1)
 
 
+@pytest.mark.slow
 def test_gates_of_two_functions_stay_loops(tmp_path: Path) -> None:
     other = CELLS["GRU that resets first"].replace("r = HardSigmoid", "r = Sigmoid")
     assert len(check(looped(other), tmp_path, (4, 2)).regions) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", OTHERS)
 def test_other_cells_stay_loops(cell: str, tmp_path: Path) -> None:
     assert len(check(looped(OTHERS[cell]), tmp_path, (5, 3), (2, 1)).regions) > 1
@@ -175,11 +177,13 @@ def test_no_steps(tmp_path: Path) -> None:
     assert len(report.regions) == 1
 
 
+@pytest.mark.slow
 def test_what_is_given_must_be_the_state(tmp_path: Path) -> None:
     report = check(looped(CELLS["LSTM"], given="fc"), tmp_path, (4, 2))
     assert len(report.regions) > 1
 
 
+@pytest.mark.slow
 def test_steps_of_a_part(tmp_path: Path) -> None:
     """Rounds that are fewer than rows do not go through them all."""
     model = looped(CELLS["RNN"])

@@ -75,6 +75,7 @@ def test_ratios_in_float16(tmp_path: Path) -> None:
     check(model, tmp_path, [scaled(random(2, 3, 20, 31), ratio) for ratio in (0.25, 0.5)])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::byoc.AxesNote")
 def test_states_of_one_pixel_or_of_the_image(tmp_path: Path) -> None:
     """The first frame's state is a zero, which is repeated; the next one's is the output."""

@@ -145,6 +145,7 @@ def frames() -> onnx.ModelProto:
     )
 
 
+@pytest.mark.slow
 def test_frames_of_a_scan_are_slices(tmp_path) -> None:
     graph = frames()
     net = compiled(graph, tmp_path, ("reshape",))  # the length may be no multiple
@@ -203,6 +204,7 @@ def counting() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_loops_that_count_to_an_extent(tmp_path) -> None:
     graph = counting()
     with pytest.warns(byoc.AxesNote, match=r"x:\[b,n,32\]"):
@@ -221,6 +223,7 @@ def test_loops_that_count_to_an_extent(tmp_path) -> None:
             close(got, want)
 
 
+@pytest.mark.slow
 def test_loops_that_count_to_a_size(tmp_path) -> None:
     """Limit and first condition are constants then; 150 rounds are too many to be written out."""
     graph, steps = counting(), 150

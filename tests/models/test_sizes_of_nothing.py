@@ -356,6 +356,7 @@ def test_a_slice_that_always_ends_past_the_end_is_cut(tmp_path: Path) -> None:
         assert_agrees(byoc.load(tmp_path / "m.so").run(feeds), onnxruntime_outputs(made, feeds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [100, 3])
 @pytest.mark.parametrize("dtype", [np.float64, np.uint8])
 def test_what_tvm_reduces_may_have_no_terms(dtype: type, threshold: int, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> byoc.Model:
     return byoc.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(320, 320), (256, 416), (32, 96), (672, 736)])
 def test_one_detector_serves_every_size(detector: byoc.Model, size: tuple[int, int]) -> None:
     arrays = image(1, *size)

@@ -34,6 +34,7 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_agree_with_onnxruntime() -> None:
     """Each stands before a convolution, with open sizes."""
     nodes = []

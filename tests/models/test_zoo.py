@@ -25,6 +25,7 @@ from tests.reference import assert_agrees
 Cases = Callable[..., CompiledCase]
 
 
+@pytest.mark.slow
 def test_runs_in_process_without_export(compiled_case: Cases) -> None:
     case = compiled_case("mobilenet_v2")
     compiled = byoc.compile(case.source)

@@ -180,6 +180,7 @@ def conv_integer(draw: Draw, x, w, x_zero=None, w_zero=None, dtype=np.int8, **at
     return One("ConvInteger", data, [weight, *numbers], [wanted], attributes, exact=False)
 
 
+@pytest.mark.slow
 def test_conv_integer() -> None:
     draw = Draw(2)
     u8, s8 = np.uint8, np.int8

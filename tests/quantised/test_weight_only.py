@@ -272,6 +272,7 @@ def test_blocks_that_no_kernel_reads_become_floats() -> None:
     assert_alike(y, (values.astype(np.float64) @ weight).astype(f32))
 
 
+@pytest.mark.slow
 def test_tvm_computes_the_same() -> None:
     for model, _weight in (
         n_bits((3, 70), 20, 70, zeros="float"),

@@ -14,6 +14,7 @@ from byoc.zoo import build
 from tests.quantised.networks import reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_small_int8", "vit_small_int8", "mobilenet_v2_int8"])
 def test_quantised_networks_of_the_zoo(name: str, tmp_path: Path) -> None:
     model = build(name)
@@ -28,6 +29,7 @@ def test_quantised_networks_of_the_zoo(name: str, tmp_path: Path) -> None:
         assert np.abs(got - want).max() <= 0.03 * np.abs(want).max()
 
 
+@pytest.mark.slow
 def test_verifying_allows_what_the_benchmark_allows(tmp_path: Path) -> None:
     model = build("vit_small_int8")
     byoc.compile(model, tmp_path / "m.so")

@@ -106,6 +106,7 @@ def test_page_shows_every_call_with_its_name_and_time(page: Any, found: Profile)
     assert "matmul_packed" in visible_text(page, "#by-kernel")
 
 
+@pytest.mark.slow
 def test_names_of_the_model_are_only_shown(page: Any, found: Profile) -> None:
     assert page.title.startswith(TITLE) and visible_text(page, ".model") == TITLE
     page.find_element("css selector", "#calls tbody tr").click()

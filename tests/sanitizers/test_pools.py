@@ -16,6 +16,7 @@ def test_pool_has_no_race(tmp_path: Path, name: str) -> None:
     assert done.stdout == f"{name}: ok\n" and not done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POOLS)
 def test_a_race_is_seen(tmp_path: Path, name: str) -> None:
     """One that every thread takes part in, however busy the machine is."""

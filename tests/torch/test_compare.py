@@ -109,6 +109,7 @@ def test_what_a_program_cannot_be_given(
         byoc.compare(Perceptron().eval(), example_inputs=given(), **keywords)
 
 
+@pytest.mark.slow
 def test_open_axes_need_sizes() -> None:
     rows = {"x": {0: torch.export.Dim("n", min=2)}, "scale": None, "count": None}
     program = torch.export.export(Perceptron().eval(), (), given(), dynamic_shapes=rows)

@@ -82,6 +82,7 @@ def test_of_open_length(tmp_path, own: Library) -> None:
     assert most == counts.max() / 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("histogram")
 def test_torch_compile_calls_the_kernel(tmp_path, own: Library) -> None:
     """Nothing is kept on disk: the kernel may change, and have the same name."""

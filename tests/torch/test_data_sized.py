@@ -96,6 +96,7 @@ class Lengths(nn.Module):
         return {"mask": mask * 2, "frames": frames}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_sizes_that_are_read(tmp_path: Path) -> None:
     torch.manual_seed(7)

@@ -57,11 +57,13 @@ def test_names_in_another_order() -> None:
     assert program.symbols == {str(given["x"][0]): "n", str(given["y"][0]): "m"}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_of_one_input(tmp_path: Path) -> None:
     _check(_Alone(), [(3, 9, 9)], ({0: torch.export.Dim("b")},), tmp_path)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_of_a_list(tmp_path: Path) -> None:
     batch = {0: torch.export.Dim("b")}

@@ -156,6 +156,7 @@ def test_regions_of_images(tmp_path: Path, scale: float, ratio: int, aligned: bo
         torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torchvision")
 def test_boxes_that_stay(tmp_path: Path) -> None:
     """Scores of either sign, equal ones among them."""

@@ -27,6 +27,7 @@ class Chosen(nn.Module):
         return every.gather(1, places)[:, 0].tanh()
 
 
+@pytest.mark.slow
 def test_rows_that_ask_for_a_layer(tmp_path: Path) -> None:
     """There may be fewer of them than rows, and not more."""
     module, path = Chosen().eval(), tmp_path / "net.so"

@@ -116,6 +116,7 @@ def test_floats_of_buffers_decide(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(model(x)), module(x))
 
 
+@pytest.mark.slow
 def test_numbers_that_are_written_decide_nothing() -> None:
     with pytest.raises(byoc.ByocError, match="control flow depends on the data"):
         byoc.compile(Padded(True).eval(), example_inputs=(torch.randn(2, 3, 12),))
@@ -140,6 +141,7 @@ class Columns(nn.Module):
         return found.cumsum(1)[:, : int(self.sizes.sum())]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_rows_of_numbers_decide(tmp_path: Path) -> None:
     module, batch = Columns().eval(), torch.export.Dim("batch")
@@ -207,6 +209,7 @@ class _Kept(nn.Module):
         return x.exp() if self.decide(x) else x.sin()
 
 
+@pytest.mark.slow
 def test_the_attempt_that_came_furthest_tells_the_line() -> None:
     with pytest.raises(ModelError, match=r"data of a tensor \(.*, line \d+\)") as caught:
         exported(_Kept(_is_positive).eval(), (torch.rand(3),))
@@ -214,6 +217,7 @@ def test_the_attempt_that_came_furthest_tells_the_line() -> None:
     assert str(caught.value).endswith(place)
 
 
+@pytest.mark.slow
 def test_named_sizes_beside_known_numbers() -> None:
     shapes = ({0: torch.export.Dim("n")},)
     program = exported(_Kept(lambda x: x.shape[0] % 2 == 0).eval(), (torch.rand(4),), shapes)

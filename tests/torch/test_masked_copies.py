@@ -94,6 +94,7 @@ def test_quotients_of_whole_numbers_are_those_of_the_picked(tmp_path: Path) -> N
         torch.testing.assert_close(torch.from_numpy(model(*given)), Whole()(*given))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_elements_that_move_are_counted(tmp_path: Path) -> None:
     library, given = tmp_path / "counted.so", torch.randn(9, 4)

@@ -39,6 +39,7 @@ def test_inputs(dtype: torch.dtype, tmp_path: Path) -> None:
             model.run({"input": _negated(dtype)}, {"output": room})
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_torch_compile() -> None:
     """Inputs, and one that the graph writes."""

@@ -42,6 +42,7 @@ def _frequencies(x: torch.Tensor) -> torch.Tensor:
     return x * slopes * torch.logspace(-1, math.log2(x.shape[2]), x.shape[2], base=2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compute",
     [

@@ -159,6 +159,7 @@ class Areas(nn.Module):
         return {"means": means * 2 + 1}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_areas_of_open_sizes(tmp_path: Path) -> None:
     """Windows whose borders a call decides are TVM's loops, between regions."""
@@ -171,6 +172,7 @@ def test_areas_of_open_sizes(tmp_path: Path) -> None:
         _compare(module, library, inputs)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_sizes_that_were_rounded_otherwise(tmp_path: Path) -> None:
     module = RoundedOtherwise().eval()

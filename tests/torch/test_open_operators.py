@@ -233,6 +233,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("name", CASES)
 def test_open_axis(name: str, tmp_path: Path) -> None:
@@ -280,6 +281,7 @@ def test_pooled_of_none(tmp_path: Path) -> None:
                 torch.testing.assert_close(made, wanted, equal_nan=True)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_frequencies_of_an_open_axis(tmp_path: Path) -> None:
     module, library = Frequencies().eval(), tmp_path / "frequencies.so"
@@ -310,6 +312,7 @@ class Scanned(nn.Module):
         return {"mode": modes.values, "greatest": greatest.values, "places": least.indices}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_scans_along_an_open_axis(tmp_path: Path) -> None:
     module, library = Scanned().eval(), tmp_path / "scanned.so"

@@ -89,6 +89,7 @@ class Values(nn.Module):
         return {"first": first, "last": last, "inner": inner, "number": number, "dots": dots}
 
 
+@pytest.mark.slow
 def test_values_beside_it(tmp_path: Path) -> None:
     module, path = Values().eval(), tmp_path / "net.so"
     given = (torch.randn(3, 3, 3), torch.tensor(2), torch.randn(3, 3, 3))

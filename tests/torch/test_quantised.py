@@ -84,6 +84,7 @@ def multiplied_in(done: byoc.Compiled) -> set[str]:
     return {node["multiplied_in"] for node in nodes if node.get("multiplied_in")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=["int8", "uint8"])
 @pytest.mark.parametrize("limits", [(), (0, 127)], ids=["whole", "half"])
 def test_products_of_integers(dtype: torch.dtype, limits: tuple[int, ...], tmp_path: Path) -> None:

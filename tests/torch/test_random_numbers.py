@@ -38,6 +38,7 @@ class Drawn(nn.Module):
         }
 
 
+@pytest.mark.slow
 def test_numbers_are_spread_as_pytorch_spreads_them(tmp_path: Path) -> None:
     torch.manual_seed(1)
     module, library = Drawn().eval(), tmp_path / "drawn.so"
@@ -90,6 +91,7 @@ def test_several_are_chosen_without_repeats(tmp_path: Path) -> None:
     assert all(set(row) == {0, 1, 3} for row in places.tolist())
 
 
+@pytest.mark.slow
 def test_torch_compile_leaves_them_to_pytorch() -> None:
     class Noisy(nn.Module):
         def __init__(self) -> None:

@@ -27,6 +27,7 @@ class Means(nn.Module):
         return self.layer(sums / rows.clamp(min=1)[:, None]) * count
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("number", ["int", "item"])
 def test_numbers_of_labels(number: str, tmp_path: Path) -> None:

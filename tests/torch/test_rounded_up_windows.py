@@ -29,6 +29,7 @@ class Pools(nn.Module):
         }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_pools_of_an_open_image(tmp_path: Path) -> None:
     torch.manual_seed(3)
@@ -86,6 +87,7 @@ class Adaptive(nn.Module):
         }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_adaptive_pools_of_an_open_image(tmp_path: Path) -> None:
     """Images smaller than the number of windows as well: those repeat lines then."""

@@ -40,6 +40,7 @@ _CASES: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("case", sorted(_CASES))
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -66,6 +67,7 @@ def _shared(given: torch.Tensor, results: tuple[torch.Tensor, ...]) -> list[int]
     return [memory.index(place) for place in memory[1:]]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_numbers_beside_them() -> None:
     """Several results are no tensors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -35,6 +36,7 @@ class _Sized(torch.nn.Module):
         }
 
 
+@pytest.mark.slow
 def test_numbers_of_sizes(tmp_path: Path) -> None:
     axes = {axis: torch.export.Dim(name) for axis, name in enumerate(_NAMES)}
     module, example = _Sized().eval(), torch.randn(3, 6)

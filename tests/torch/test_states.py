@@ -146,6 +146,7 @@ def answer(module: nn.Module, *inputs: torch.Tensor) -> np.ndarray:
         return module(*inputs).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("by_slice", [False, True])
 def test_a_cache_of_fixed_length(rows: int, by_slice: bool, tmp_path: Path) -> None:
@@ -235,6 +236,7 @@ def test_a_module_is_exported_with_its_states(tmp_path: Path) -> None:
         assert model.states["count"] == 4
 
 
+@pytest.mark.slow
 def test_the_standalone_form_keeps_them(tmp_path: Path) -> None:
     module, calls = Attention().eval(), steps(1)
     program = exported(module, *calls[0])
@@ -314,6 +316,7 @@ def test_a_buffer_that_is_set_to_itself_is_no_state(tmp_path: Path) -> None:
         byoc.compile(exported(module, x), states=True)
 
 
+@pytest.mark.slow
 def test_what_is_refused() -> None:
     first = steps(1)[0]
     said = refused(Attention(), *first)

@@ -122,6 +122,7 @@ def test_attention_is_in_one_region(causal: bool) -> None:
     assert "ext.reshape" not in names
 
 
+@pytest.mark.slow
 def test_encoder_layer() -> None:
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
     names = composites(layer, torch.randn(2, 10, 32), tolerance=1e-3)

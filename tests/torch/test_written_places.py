@@ -131,6 +131,7 @@ class Cached(nn.Module):
         return cache * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_slices_that_begin_at_an_element(tmp_path: Path, dtype: torch.dtype) -> None:
     cache, new = torch.randn(2, 16, 4), torch.randn(2, 3, 4)

@@ -196,6 +196,7 @@ def test_compile_times_what_is_missing(
     assert main([*arguments, "--choose", "measured"]) == 0 and path.read_text() == before
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, path = tmp_path / "m.onnx", tmp_path / "db.json"
     onnx.save(convolutions(), model)
@@ -272,6 +273,7 @@ def test_every_kind_of_layer_is_checked_by_onnxruntime(name: str, tmp_path: Path
     ]
 
 
+@pytest.mark.slow
 def test_another_machine_is_left_alone(tmp_path: Path) -> None:
     model, path = convolutions(), tmp_path / "db.json"
     write_database(path, model, {"implicit GEMM": 1.0}, threads=7)

@@ -56,12 +56,14 @@ help: ## List the targets
 demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
 	$(BIN)/python -m models.demo
 
-test: TESTS := -m "not slow"
-test: test-all ## Run the tests that take a second or two at most: nine of ten
+# Files in the order of their folders: by their number of tests the slowest would come last.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 
-test-all: test-needs ## Run all tests
-	@# Files in the order of their folders: by their number of tests the slowest would come last.
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30 $(TESTS)
+test: test-needs ## Run the tests that take a second or two at most: nine of ten
+	$(PYTEST) -m "not slow"
+
+test-all: test-needs $(VENV)/serving/.installed ## Run all tests
+	$(PYTEST)
 
 bench: ARGS := --suite zoo
 bench: $(BIN)/.bench kernels ## Time the zoo's networks beside other engines (ARGS="resnet50 --threads 1")
@@ -121,8 +123,7 @@ clean: ## Remove builds, caches and the environment
 	-$(MAKE) -C runtime clean
 
 # Side by side with -j: compiling, and downloads.
-test-needs: $(BIN)/.test $(VENV)/torch/.installed $(VENV)/serving/.installed kernels aarch64-kernels \
-  aarch64-libraries
+test-needs: $(BIN)/.test $(VENV)/torch/.installed kernels aarch64-kernels aarch64-libraries
 
 venv: $(BIN)/.test ## Create .venv with everything that the tests need
 

@@ -14,7 +14,7 @@ from byoc.bench.subjects import load_subject
 from byoc.errors import BenchmarkError
 from models.builder import GraphBuilder
 
-#: Where ``make test`` installs the engines.
+#: Where ``make test-all`` installs the engines.
 APART = Path(sys.prefix, "serving")
 _DIFFERENT = 8
 #: A network that only sums up an image, to see what an engine itself costs.
@@ -31,7 +31,7 @@ def _nothing() -> onnx.ModelProto:
 def require_engines() -> dict[str, str]:
     """Variables for a process that finds the engines. Raises ``BenchmarkError``."""
     if not APART.is_dir():
-        raise BenchmarkError(f"Ray and MLServer are not in {APART}; make test installs them")
+        raise BenchmarkError(f"Ray and MLServer are not in {APART}; make test-all installs them")
     return {
         "PYTHONPATH": os.pathsep.join([str(APART), str(harness.ROOT)]),
         "RAY_USAGE_STATS_ENABLED": "0",

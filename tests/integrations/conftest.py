@@ -19,7 +19,7 @@ from tests.integrations.networks import COUNT, classifier, compile_whole, images
 from tests.reference import onnxruntime_outputs
 
 ROOT = Path(__file__).parents[2]
-#: Where ``make test`` installs Ray, MLServer and Triton's clients.
+#: Where ``make test-all`` installs Ray, MLServer and Triton's clients.
 APART = Path(sys.prefix, "serving")
 _SECONDS = 300  # for processes on a machine that does much besides; they take a tenth of it
 
@@ -55,7 +55,7 @@ def expected(network: Network) -> np.ndarray:
 @pytest.fixture(scope="session")
 def in_engines(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """``in_engines(module, *arguments)``: what a module prints as its last line, as JSON."""
-    assert APART.is_dir(), f"{APART} is missing; make test installs it"
+    assert APART.is_dir(), f"{APART} is missing; make test-all installs it"
     folder = tmp_path_factory.mktemp("engines")
 
     def run(module: str, *arguments: object) -> Any:

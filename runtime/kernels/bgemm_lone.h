@@ -79,8 +79,7 @@ EXT_INLINE void btile_lone_step(const int vectors, const bgemm_tile* t, int64_t 
 }
 
 EXT_INLINE void btile_lone(const int vectors, const bgemm_tile* t) {
-  enum { MOST = (int)BN > (int)LONE ? (int)BN : (int)LONE };
-  vf acc[BR][BWIDE], more[LONE_CHAINS][MOST];
+  vf acc[BR][BWIDE], more[LONE_CHAINS][BWIDE];
   btile_begin(1, vectors, t, acc);
   EXT_UNROLL
   for (int i = 0; i < LONE_CHAINS * vectors; i++) more[i / vectors][i % vectors] = vf_zero();

@@ -88,9 +88,8 @@ EXT_INLINE void walk_bytes(const int rows, const int vectors, const int bits, co
   for (int i = 0; i < rows * vectors; i++) sum[i / rows][i % rows] = vf_zero();
   for (int64_t p = 0, block_end = i64_min(k, s->w->block); p < k; chunk++) {
     const int64_t end = i64_min(block_end, p + CHUNK);
-    /* Behind a panel comes that behind its neighbours. */
-    const int64_t jump = words_of(bits, p) + WORDS_AHEAD >= panel ? beside * panel : 0;
-    const int64_t skip = place - first + NUMBERS_AHEAD >= numbers ? beside * numbers : 0;
+    const int64_t jump = skipped(words_of(bits, p), WORDS_AHEAD, panel, beside);
+    const int64_t skip = skipped(place - first, NUMBERS_AHEAD, numbers, beside);
     vq acc[BYTE_VECTORS][BYTE_ROWS][MOST_CHAINS];
     EXT_UNROLL
     for (int i = 0; i < rows * vectors; i++) {

@@ -228,6 +228,12 @@ static int panels_at_once(int bits, int64_t k) {
   return bits == 4 && k >= LONG && !asks_ahead() ? 2 : 1;
 }
 
+/* What is skipped of memory fetched `ahead` of place `at` of a panel of `size`: the panels `beside`
+ * it, as behind a panel comes that behind its neighbours. */
+EXT_INLINE int64_t skipped(int64_t at, int64_t ahead, int64_t size, const int beside) {
+  return at + ahead >= size ? beside * size : 0;
+}
+
 /* Asks for a line, into L2 alone where `vectors` are two panels of 4 bits. */
 EXT_INLINE void ask_ahead(const int vectors, const int bits, const void* at) {
   if (vectors == 2 * PER_PANEL && bits == 4)
@@ -327,10 +333,8 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
   for (int64_t p = 0, block_end = i64_min(k, w->block); p < k; chunk++) {
     const int64_t end = i64_min(block_end, p + CHUNK);
-    /* Behind a panel comes that behind its neighbours. */
-    const int64_t jump = words_of(bits, p) + words_ahead >= panel ? beside * panel : 0;
-    const int64_t ahead = words_ahead + jump;
-    const int64_t skip = place - first + numbers_ahead >= numbers ? beside * numbers : 0;
+    const int64_t ahead = words_ahead + skipped(words_of(bits, p), words_ahead, panel, beside);
+    const int64_t skip = skipped(place - first, numbers_ahead, numbers, beside);
     vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)

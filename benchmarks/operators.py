@@ -14,19 +14,17 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper, parser
 
-from benchmarks import harness
+from benchmarks import beside_engines, harness
 from byoc.bench.engines import ENGINES
 from byoc.bench.measure import OURS, Row
-from byoc.bench.networks import bench
-from byoc.bench.tables import Sheet, in_words, milliseconds_text, note_lines
-
-_ENGINES = ("byoc", "onnxruntime", "openvino")
+from byoc.bench.tables import Sheet, in_words, milliseconds_text
 
 #: By name: inputs, initialisers, and nodes that make y.
 _FORMS: dict[str, tuple[str, dict[str, np.ndarray], str]] = {}
@@ -145,11 +143,15 @@ def _write(name: str, folder: Path) -> Path:
 
 def sheet(names: Mapping[str, str], rows: Sequence[Row], threads: int) -> Sheet:
     """Min, p50 and p90 of each engine, and ours by the best other one's p50."""
-    headings = ("operator", *(f"{ENGINES[name].title} ms" for name in _ENGINES), "byoc / best")
+    headings = (
+        "operator",
+        *(f"{ENGINES[name].title} ms" for name in beside_engines.ENGINES),
+        "byoc / best",
+    )
     lines = []
     for file, name in names.items():
         found = {row.engine: row for row in rows if (row.model, row.threads) == (file, threads)}
-        cells = [_times(found.get(engine)) for engine in _ENGINES]
+        cells = [_times(found.get(engine)) for engine in beside_engines.ENGINES]
         peers = [row.p50_ms for engine, row in found.items() if engine != OURS]
         ratio = f"{found[OURS].p50_ms / min(peers):.2f}" if peers and OURS in found else ""
         lines.append((name, *cells, ratio))
@@ -183,20 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = [name for name in _FORMS if options.only in name]
     with tempfile.TemporaryDirectory(prefix="byoc-operators-") as folder:
         names = {str(_write(name, Path(folder))): name for name in asked}
-        found = bench(
-            list(names),
-            engines=_ENGINES,
-            threads=options.threads,
-            rounds=options.rounds,
-            tell=harness.tell,
-        )
-    if options.json:
-        harness.show_json(found.to_json() | {"names": names})
-        return int(not found.holds)
-    sheets = [sheet(names, found.results.rows, count) for count in found.threads]
-    lines = [f"{options.rounds} turns of each", *note_lines(found.results), *found.checks()]
-    harness.show_sheets([found.machine.lines(), *sheets], lines, options.markdown)
-    return int(not found.holds)
+        return beside_engines.show(names, options, partial(sheet, names))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
     dynamic_quantize(x)      = quantize(x, scale, zero), scale, zero        both from x's range
     rotary(x, c, s)          = x c + concat(-second, first) s               see ``patterns.rotary``
     distances(x, y)          = sum((x [n, d, 1] - y [1, d, m])^2, 1)  see ``patterns.distances``
+    reduce(x, sum_squares)   = sum(x x); so mean_squares
     cast(x)                  = astype(where(|x| < inf, x, 0)), once or twice: a float to integers
     grouped_matmul(x, g, w)  = where(g = 1, x w1, where(g = 0, x w0, 0))
 
@@ -33,8 +34,10 @@ from byoc.ir.pattern import Number, call, either, find, times
 from byoc.patterns.distances import Distances, distances
 from byoc.patterns.grouped_matmul import Grouped, grouped_matmul
 from byoc.patterns.indexing import build_running
+from byoc.patterns.reduction import build_reduce_squares
 from byoc.patterns.rotary import Rotary, rotary_of_halves, rotary_of_rows
 from byoc.patterns.row import Candidate, Unfit, tensor
+from codegen_cc.dtypes import SINGLE
 from codegen_cc.node import Node, Result
 from codegen_cc.operators.attention import GUARD_KEYS, GUARD_NAN, GUARD_NONE
 
@@ -293,6 +296,18 @@ def _narrows(block: Block, wide: relax.Var, var: relax.Var) -> bool:
     return kept.kind in "iu" and kept.itemsize < had.itemsize
 
 
+_SQUARES = call("sum mean", either(times("x", "x"), call("power", "x", 2.0)))
+
+
+def _squares(block: Block, var: relax.Var) -> Found | None:
+    """Of float32; sums of integers wrap around."""
+    found = find(block, var, _SQUARES)
+    if found is None or dtype_of(var) != SINGLE:
+        return None
+    candidate = build_reduce_squares(block.values[var], found["x"])
+    return Found(candidate, found.bindings)
+
+
 def _found(found: Rotary | Grouped | Distances | None) -> Found | None:
     return None if found is None else Found(*found)
 
@@ -301,7 +316,8 @@ READERS: dict[str, Callable[[Block, relax.Var], Found | None]] = {
     "relax.add": lambda block, var: _found(rotary_of_rows(block, var)),
     "relax.concat": lambda block, var: _found(rotary_of_halves(block, var)),
     "relax.matmul": _attention,
-    "relax.sum": lambda block, var: _found(distances(block, var)),
+    "relax.sum": lambda block, var: _found(distances(block, var)) or _squares(block, var),
+    "relax.mean": _squares,
     "relax.where": lambda block, var: _prelu(block, var) or _found(grouped_matmul(block, var)),
     "relax.take": _reversed,
     "relax.divide": _lrn,

@@ -19,14 +19,23 @@ REDUCTIONS = {
 
 def build_reduce(call: relax.Call) -> Candidate:
     """No axes in the call mean all of them."""
-    rank = call.args[0].ty.ndim
+    return _reduction(call, REDUCTIONS[call.op.name], call.args[0])
+
+
+def build_reduce_squares(call: relax.Call, x: relax.Expr) -> Candidate:
+    """A sum or mean of ``x``'s squares."""
+    return _reduction(call, f"{REDUCTIONS[call.op.name]}_squares", x)
+
+
+def _reduction(call: relax.Call, kind: str, x: relax.Expr) -> Candidate:
+    rank = x.ty.ndim
     axes = range(rank) if call.attrs.axis is None else call.attrs.axis
     attrs = {
-        "kind": REDUCTIONS[call.op.name],
-        "axes": positive_axes(axes, call.args[0]) if rank > 0 else [],
+        "kind": kind,
+        "axes": positive_axes(axes, x) if rank > 0 else [],
         "keepdims": bool(call.attrs.keepdims),
     }
-    return candidate("reduce", call, [("input", call.args[0])], attrs)
+    return candidate("reduce", call, [("input", x)], attrs)
 
 
 def build_softmax(call: relax.Call) -> Candidate:

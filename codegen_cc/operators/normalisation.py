@@ -18,14 +18,16 @@ from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode
 
-REDUCE_KINDS = ("sum", "mean", "max", "min", "prod")
+#: Of integers as well.
+_EXACT_KINDS = ("sum", "max", "min", "prod")
+REDUCE_KINDS = (*_EXACT_KINDS, "mean", "sum_squares", "mean_squares")
 
 
 def _reduce_dtypes(node: Node) -> str | None:
-    """float32, or integers, whose mean no kernel computes."""
-    stored = node.operand("input").dtype
-    if stored in KERNEL_INDICES and node.attrs["kind"] == "mean":
-        return f"mean of {stored}; need {SINGLE}"
+    """float32, or integers, whose mean and squares no kernel computes."""
+    stored, kind = node.operand("input").dtype, node.attrs["kind"]
+    if stored in KERNEL_INDICES and kind not in _EXACT_KINDS:
+        return f"{kind} of {stored}; need {SINGLE}"
     return only(node, (SINGLE, *KERNEL_INDICES)) or one_of("result", node.dtype, (stored,))
 
 

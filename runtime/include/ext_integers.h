@@ -14,8 +14,8 @@ extern "C" {
 int ext_matmul_integers(ext_dtype dtype, const ext_matmul_params* p, const void* a, const void* b,
                         void* y);
 
-/* As ext_reduce, but for means; of nothing the greatest element is the least integer, the least one
- * the greatest. */
+/* As ext_reduce, but for means and squares; of nothing the greatest element is the least integer,
+ * the least one the greatest. */
 int ext_reduce_integers(ext_dtype dtype, ext_reduce_kind kind, int64_t outer, int64_t reduce,
                         int64_t inner, const void* x, void* y);
 

@@ -397,10 +397,12 @@ typedef enum {
   EXT_REDUCE_MEAN,
   EXT_REDUCE_MAX,
   EXT_REDUCE_MIN,
-  EXT_REDUCE_PROD
+  EXT_REDUCE_PROD,
+  EXT_REDUCE_SUM_SQUARES,
+  EXT_REDUCE_MEAN_SQUARES
 } ext_reduce_kind;
 
-/* y[o][i] = reduce over r of x[o][r][i]; x is dense [outer, reduce, inner]. */
+/* y[o][i] = reduce over r of x[o][r][i], or of its squares; x is dense [outer, reduce, inner]. */
 int ext_reduce(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
                float* y);
 

@@ -8,7 +8,7 @@
 /* Elements of one task at least: some ten microseconds. */
 static const int64_t TASK_ELEMENTS = 1 << 15;
 /* Columns whose best values so far are kept beside each other. */
-enum { COLUMNS = 64 };
+enum { COLUMN_VECTORS = 4, COLUMNS = COLUMN_VECTORS * VL };
 
 typedef struct {
   int32_t least;
@@ -59,20 +59,65 @@ EXT_INLINE int64_t slice(const int least, const float* x, int64_t n) {
   return 0;
 }
 
-EXT_INLINE void columns(const int least, const float* x, int64_t reduce, int64_t inner,
-                        int64_t count, int64_t* y) {
-  float best[COLUMNS];
+static void columns_one_by_one(int least, const float* x, int64_t reduce, int64_t inner,
+                               int64_t count, int64_t* y) {
   for (int64_t i = 0; i < count; i++) {
-    best[i] = x[i];
+    float best = x[i];
     y[i] = 0;
+    for (int64_t r = 1; r < reduce; r++) {
+      const float value = x[r * inner + i];
+      if (!beats(least, value, best)) continue;
+      best = value;
+      y[i] = r;
+    }
+  }
+}
+
+/* `vectors` (a constant) vectors of neighbouring columns, `lanes` of the last one.  0 where there
+ * is a NaN: nothing is said then. */
+EXT_INLINE int columns(const int least, const int vectors, int64_t lanes, const float* x,
+                       int64_t reduce, int64_t inner, int64_t* y) {
+  vf best[COLUMN_VECTORS], place[COLUMN_VECTORS];
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) {
+    best[v] = lanes == VL ? vf_load(x + v * VL) : vf_load_n(x + v * VL, lanes);
+    place[v] = vf_zero();
   }
   for (int64_t r = 1; r < reduce; r++) {
     x += inner;
-    for (int64_t i = 0; i < count; i++) {
-      int better = beats(least, x[i], best[i]);
-      best[i] = better ? x[i] : best[i];
-      y[i] = better ? r : y[i];
+    const vf here = vf_set1((float)r);
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      const vf value = lanes == VL ? vf_load(x + v * VL) : vf_load_n(x + v * VL, lanes);
+      const vm better = least ? vm_lt(value, best[v]) : vm_lt(best[v], value);
+      place[v] = vf_select(better, here, place[v]);
+      best[v] = least ? vf_min_nan(best[v], value) : vf_max_nan(best[v], value);
     }
+  }
+  int strange = 0;
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) strange |= vm_any(vm_nan(best[v]));
+  if (strange) return 0;
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) {
+    float places[VL];
+    vf_store(places, place[v]);
+    for (int64_t i = 0; i < lanes; i++) y[v * VL + i] = (int64_t)places[i];
+  }
+  return 1;
+}
+
+/* `count` columns from x on. */
+EXT_INLINE void block(const int least, const arg_job* job, const float* x, int64_t count,
+                      int64_t* y) {
+  const int64_t reduce = job->reduce, inner = job->inner;
+  if (count == COLUMNS && reduce <= MOST_PLACES &&
+      columns(least, COLUMN_VECTORS, VL, x, reduce, inner, y))
+    return;
+  for (; count > 0; count -= VL, x += VL, y += VL) {
+    const int64_t lanes = i64_min(VL, count);
+    if (reduce > MOST_PLACES || !columns(least, 1, lanes, x, reduce, inner, y))
+      columns_one_by_one(least, x, reduce, inner, lanes, y);
   }
 }
 
@@ -89,9 +134,9 @@ static int arg_range(void* context, int64_t begin, int64_t end) {
     int64_t* y = job->y + o * job->inner + i;
     int64_t count = i64_min(COLUMNS, job->inner - i);
     if (job->least)
-      columns(1, x, job->reduce, job->inner, count, y);
+      block(1, job, x, count, y);
     else
-      columns(0, x, job->reduce, job->inner, count, y);
+      block(0, job, x, count, y);
   }
   return EXT_OK;
 }

@@ -1,5 +1,6 @@
 /*
- * y[o][i] = sum, mean, max, min or product over r of x[o][r][i]; over nothing 0, 0, -inf, inf or 1.
+ * y[o][i] = sum, mean, max, min or product over r of x[o][r][i], or sum or mean of its squares;
+ * over nothing 0, 0, -inf, inf, 1, 0 or 0.
  *
  * x is fp32 or bf16, y fp32.  Sums are built in three levels (GROUP terms, GROUP groups, all), so
  * that their error stays a few ULP up to millions of terms.
@@ -9,7 +10,7 @@
 enum { GROUP = 64, BLOCK = 4 };
 /* Slices of so many elements at most are reduced VL at once, turned so that each has a lane: the
  * end of one alone takes longer than all its elements. */
-enum { SHORT = 4 * VL };
+enum { SHORT = 16 * VL };
 /* Elements of one task at least: some ten microseconds. */
 static const int64_t TASK_ELEMENTS = 1 << 16;
 
@@ -38,6 +39,15 @@ EXT_INLINE vf first_value(ext_reduce_kind kind) {
                                            : 0.0f);
 }
 
+EXT_INLINE int is_mean(ext_reduce_kind kind) {
+  return kind == EXT_REDUCE_MEAN || kind == EXT_REDUCE_MEAN_SQUARES;
+}
+
+EXT_INLINE int of_squares(ext_reduce_kind kind) {
+  return kind == EXT_REDUCE_SUM_SQUARES || kind == EXT_REDUCE_MEAN_SQUARES;
+}
+
+/* What two sets of elements come to, of what each does. */
 EXT_INLINE vf join(ext_reduce_kind kind, vf a, vf b) {
   return kind == EXT_REDUCE_MAX    ? vf_max_nan(a, b)
          : kind == EXT_REDUCE_MIN  ? vf_min_nan(a, b)
@@ -45,11 +55,35 @@ EXT_INLINE vf join(ext_reduce_kind kind, vf a, vf b) {
                                    : a + b;
 }
 
-EXT_INLINE float join_one(ext_reduce_kind kind, float a, float b) {
-  if (kind == EXT_REDUCE_MAX) return a != a || a > b ? a : b;
-  if (kind == EXT_REDUCE_MIN) return a != a || a < b ? a : b;
-  if (kind == EXT_REDUCE_PROD) return a * b;
-  return a + b;
+/* What one element comes to. */
+EXT_INLINE vf element(ext_reduce_kind kind, vf x) {
+  return of_squares(kind) ? x * x : x;
+}
+
+/* a and one more element of each lane. */
+EXT_INLINE vf join_elements(ext_reduce_kind kind, vf a, vf x) {
+  return of_squares(kind) ? vf_fma(x, x, a) : join(kind, a, x);
+}
+
+EXT_INLINE float join_element(ext_reduce_kind kind, float a, float x) {
+  if (kind == EXT_REDUCE_MAX) return a != a || a > x ? a : x;
+  if (kind == EXT_REDUCE_MIN) return a != a || a < x ? a : x;
+  if (kind == EXT_REDUCE_PROD) return a * x;
+  return a + (of_squares(kind) ? x * x : x);
+}
+
+/* All lanes of a vector. */
+EXT_INLINE float join_lanes(ext_reduce_kind kind, vf total) {
+  const int extreme = kind == EXT_REDUCE_MAX || kind == EXT_REDUCE_MIN;
+  if (extreme && vm_any(vm_nan(total))) return __builtin_nanf("");
+  if (kind == EXT_REDUCE_MAX) return vf_most(total);
+  if (kind == EXT_REDUCE_MIN) return -vf_most(vf_zero() - total);
+  if (kind != EXT_REDUCE_PROD) return vf_sum(total);
+  float lanes[VL];
+  vf_store(lanes, total);
+  for (int width = VL / 2; width > 0; width /= 2)
+    for (int k = 0; k < width; k++) lanes[k] *= lanes[k + width];
+  return lanes[0];
 }
 
 /* One contiguous slice of n elements. */
@@ -64,7 +98,7 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const int narrow, const void*
     for (int g = 0; g < GROUP && i + BLOCK * VL <= n; g++, i += BLOCK * VL) {
       EXT_UNROLL
       for (int v = 0; v < BLOCK; v++)
-        acc[v] = join(kind, acc[v], load(narrow, x, at + i + v * VL, VL));
+        acc[v] = join_elements(kind, acc[v], load(narrow, x, at + i + v * VL, VL));
     }
     middle = join(kind, middle, join(kind, join(kind, acc[0], acc[1]), join(kind, acc[2], acc[3])));
     if (++groups % GROUP == 0) {
@@ -73,14 +107,14 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const int narrow, const void*
     }
   }
   total = join(kind, total, middle);
-  for (; i + VL <= n; i += VL) total = join(kind, total, load(narrow, x, at + i, VL));
-  float lanes[VL], rest[VL];
-  vf_store(lanes, total);
-  for (int width = VL / 2; width > 0; width /= 2)
-    for (int k = 0; k < width; k++) lanes[k] = join_one(kind, lanes[k], lanes[k + width]);
-  if (i < n) vf_store(rest, load(narrow, x, at + i, n - i));
-  for (int64_t k = 0; i < n; i++, k++) lanes[0] = join_one(kind, lanes[0], rest[k]);
-  return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)i64_max(1, n) : lanes[0];
+  for (; i + VL <= n; i += VL) total = join_elements(kind, total, load(narrow, x, at + i, VL));
+  float y = join_lanes(kind, total);
+  if (i < n) {
+    float rest[VL];
+    vf_store(rest, load(narrow, x, at + i, n - i));
+    for (int64_t k = 0; i < n; i++, k++) y = join_element(kind, y, rest[k]);
+  }
+  return is_mean(kind) ? y / (float)i64_max(1, n) : y;
 }
 
 /* total joined with the first `count` elements of each of VL vectors, which are turned. */
@@ -97,20 +131,21 @@ EXT_INLINE void short_slices(const ext_reduce_kind kind, const int narrow, const
   vf total = first_value(kind), tile[VL];
   if (whole > 0) {
     EXT_UNROLL
-    for (int s = 0; s < VL; s++) tile[s] = load(narrow, x, at + s * n, VL);
+    for (int s = 0; s < VL; s++) tile[s] = element(kind, load(narrow, x, at + s * n, VL));
     for (int64_t i = VL; i < whole; i += VL) {
       EXT_UNROLL
       for (int s = 0; s < VL; s++)
-        tile[s] = join(kind, tile[s], load(narrow, x, at + s * n + i, VL));
+        tile[s] = join_elements(kind, tile[s], load(narrow, x, at + s * n + i, VL));
     }
     total = join_turned(kind, total, tile, VL);
   }
   if (whole < n) {
     EXT_UNROLL
-    for (int s = 0; s < VL; s++) tile[s] = load(narrow, x, at + s * n + whole, n - whole);
+    for (int s = 0; s < VL; s++)
+      tile[s] = element(kind, load(narrow, x, at + s * n + whole, n - whole));
     total = join_turned(kind, total, tile, n - whole);
   }
-  if (kind == EXT_REDUCE_MEAN) total = total / vf_set1((float)i64_max(1, n));
+  if (is_mean(kind)) total = total / vf_set1((float)i64_max(1, n));
   vf_store(y, total);
 }
 
@@ -128,7 +163,7 @@ EXT_INLINE void columns(const ext_reduce_kind kind, const int narrow, const int 
     for (; r < stop; r++) {
       EXT_UNROLL
       for (int v = 0; v < vectors; v++)
-        acc[v] = join(kind, acc[v], load(narrow, x, at + r * inner + v * VL, lanes));
+        acc[v] = join_elements(kind, acc[v], load(narrow, x, at + r * inner + v * VL, lanes));
     }
     EXT_UNROLL
     for (int v = 0; v < vectors; v++) middle[v] = join(kind, middle[v], acc[v]);
@@ -141,7 +176,7 @@ EXT_INLINE void columns(const ext_reduce_kind kind, const int narrow, const int 
   }
   EXT_UNROLL
   for (int v = 0; v < vectors; v++) {
-    if (kind == EXT_REDUCE_MEAN) total[v] = total[v] / vf_set1((float)i64_max(1, reduce));
+    if (is_mean(kind)) total[v] = total[v] / vf_set1((float)i64_max(1, reduce));
     if (lanes == VL)
       vf_store(y + v * VL, total[v]);
     else
@@ -173,13 +208,18 @@ EXT_INLINE void items(const ext_reduce_kind kind, const int narrow, const reduce
 }
 
 EXT_INLINE void range_of(const int narrow, const reduce_job* job, int64_t begin, int64_t end) {
+#define CASE(kind) \
+  case kind: items(kind, narrow, job, begin, end); break;
   switch (job->kind) {
-    case EXT_REDUCE_SUM: items(EXT_REDUCE_SUM, narrow, job, begin, end); break;
-    case EXT_REDUCE_MEAN: items(EXT_REDUCE_MEAN, narrow, job, begin, end); break;
-    case EXT_REDUCE_MAX: items(EXT_REDUCE_MAX, narrow, job, begin, end); break;
-    case EXT_REDUCE_MIN: items(EXT_REDUCE_MIN, narrow, job, begin, end); break;
-    case EXT_REDUCE_PROD: items(EXT_REDUCE_PROD, narrow, job, begin, end); break;
+    CASE(EXT_REDUCE_SUM)
+    CASE(EXT_REDUCE_MEAN)
+    CASE(EXT_REDUCE_MAX)
+    CASE(EXT_REDUCE_MIN)
+    CASE(EXT_REDUCE_PROD)
+    CASE(EXT_REDUCE_SUM_SQUARES)
+    CASE(EXT_REDUCE_MEAN_SQUARES)
   }
+#undef CASE
 }
 
 static int reduce_range(void* context, int64_t begin, int64_t end) {

@@ -58,7 +58,7 @@ typedef struct {
       case EXT_REDUCE_MAX: items_##bits(EXT_REDUCE_MAX, job, begin, end); break;                 \
       case EXT_REDUCE_MIN: items_##bits(EXT_REDUCE_MIN, job, begin, end); break;                 \
       case EXT_REDUCE_PROD: items_##bits(EXT_REDUCE_PROD, job, begin, end); break;               \
-      case EXT_REDUCE_MEAN: return EXT_ERR_ARGUMENT;                                             \
+      default: return EXT_ERR_ARGUMENT;                                                          \
     }                                                                                            \
     return EXT_OK;                                                                               \
   }
@@ -69,7 +69,7 @@ EXT_REDUCE_OF(64, INT64_MIN, INT64_MAX)
 int EXT_NAME(ext_reduce_integers)(ext_dtype dtype, ext_reduce_kind kind, int64_t outer,
                                   int64_t reduce, int64_t inner, const void* x, void* y) {
   if (dtype != EXT_INT32 && dtype != EXT_INT64) return EXT_ERR_ARGUMENT;
-  if (kind == EXT_REDUCE_MEAN) return EXT_ERR_ARGUMENT;
+  if (kind == EXT_REDUCE_MEAN || kind > EXT_REDUCE_PROD) return EXT_ERR_ARGUMENT;
   if (outer <= 0 || inner <= 0) return EXT_OK;
   reduce_job job = {kind, reduce, inner, ceil_div(inner, COLUMNS), x, y};
   int64_t elements = i64_max(1, reduce) * i64_min(inner, COLUMNS);

@@ -266,7 +266,15 @@ _BINARY = {
     "floor_div": np.floor_divide,
     "floor_mod": np.remainder,
 }
-_REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "prod": np.prod}
+_REDUCE = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "min": np.min,
+    "max": np.max,
+    "prod": np.prod,
+    "sum_squares": lambda x, **how: np.sum(x * x, **how),
+    "mean_squares": lambda x, **how: np.mean(x * x, **how),
+}
 _COMPARE = {
     "equal": np.equal,
     "not_equal": np.not_equal,

@@ -117,7 +117,17 @@ def test_max_pool_of_nothing_is_the_lowest_number(lib: ctypes.CDLL, channels: in
     np.testing.assert_array_equal(pooled.view, np.full((4, channels), LOWEST))
 
 
-_REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
+_REDUCE = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "max": np.max,
+    "min": np.min,
+    "prod": np.prod,
+    "sum_squares": lambda x, axis: np.sum(x * x, axis),
+    "mean_squares": lambda x, axis: np.mean(x * x, axis),
+}
+#: What no kernel of integers computes.
+_REAL_KINDS = ("mean", "sum_squares", "mean_squares")
 
 
 @every("kind", abi.REDUCE_KIND)
@@ -128,7 +138,8 @@ def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> Non
     code = abi.REDUCE_KIND.index(kind)
     assert lib.ext_reduce(code, *shape, x.ctypes.data, y.pointer) == 0
     wide = x.astype(np.float64)
-    limit = 1e-6 * np.abs(wide).sum(1) if kind == "sum" else 1e-6
+    terms = {"sum": np.abs(wide), "sum_squares": wide * wide}.get(kind)
+    limit = 1e-6 if terms is None else 1e-6 * terms.sum(1)
     assert_close(y.view, _REDUCE[kind](wide, axis=1), limit)
     y.check_gaps()
 
@@ -146,14 +157,14 @@ def test_reduce_keeps_nan(lib: ctypes.CDLL, kind: str, inner: int) -> None:
 
 def test_reduce_of_nothing(lib: ctypes.CDLL) -> None:
     y = np.zeros(1, np.float32)
-    for kind, want in zip(abi.REDUCE_KIND, (0, 0, -np.inf, np.inf, 1), strict=True):
+    for kind, want in zip(abi.REDUCE_KIND, (0, 0, -np.inf, np.inf, 1, 0, 0), strict=True):
         code = abi.REDUCE_KIND.index(kind)
         assert lib.ext_reduce(code, 1, 0, 1, y.ctypes.data, y.ctypes.data) == 0
         np.testing.assert_array_equal(y, np.float32([want]))
 
 
 @every("dtype", KERNEL_INDICES)
-@every("kind", [kind for kind in abi.REDUCE_KIND if kind != "mean"])
+@every("kind", [kind for kind in abi.REDUCE_KIND if kind not in _REAL_KINDS])
 @every("shape", cases.REDUCE, ids=str)
 def test_reduce_integers(
     lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str, dtype: str
@@ -172,11 +183,11 @@ def test_reduce_integers(
 
 
 def test_other_reductions_of_integers_are_refused(lib: ctypes.CDLL) -> None:
-    mean, total = abi.REDUCE_KIND.index("mean"), abi.REDUCE_KIND.index("sum")
     for dtype in KERNEL_DTYPES:
-        kind = mean if dtype in KERNEL_INDICES else total
         code = KERNEL_DTYPES.index(dtype)
-        assert lib.ext_reduce_integers(code, kind, 1, 1, 1, None, None) == 2
+        for kind in _REAL_KINDS if dtype in KERNEL_INDICES else ("sum",):
+            kind_code = abi.REDUCE_KIND.index(kind)
+            assert lib.ext_reduce_integers(code, kind_code, 1, 1, 1, None, None) == 2
 
 
 def test_long_sum_is_accurate(lib: ctypes.CDLL) -> None:

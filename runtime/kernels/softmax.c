@@ -10,6 +10,9 @@
 
 /* Elements of one task at least: some ten microseconds of exponentials. */
 static const int64_t TASK_ELEMENTS = 1 << 13;
+/* VL slices of so many elements at most are turned, so that each has a lane: of 4 vectors, which
+ * are whole, each takes as long alone. */
+enum { SHORT = 4 * VL - 1 };
 
 typedef struct {
   int64_t reduce, inner, blocks; /* blocks of VL columns in `inner` */
@@ -62,6 +65,50 @@ EXT_INLINE void slice(const int logarithm, int64_t n, const float* x, float* y) 
   if (i == n) return;
   vf v = logarithm ? vf_load_n(x + i, n - i) - m - scale : vf_load_n(y + i, n - i) * scale;
   vf_store_n(y + i, v, n - i);
+}
+
+/* VL contiguous slices of n elements, one after the other; `logarithm` is a constant.  Vectors of
+ * the first elements may hold some of the next slice as well, whose own come after them. */
+EXT_INLINE void short_slices(const int logarithm, int64_t n, const float* x, float* y) {
+  const int64_t end = VL * n;
+  _Alignas(EXT_ALIGN) float turned[SHORT * VL];
+  vf tile[VL], m = vf_set1(-__builtin_inff()), s = vf_zero();
+  for (int64_t j = 0; j < n; j += VL) {
+    const int64_t count = i64_min(VL, n - j);
+    EXT_UNROLL
+    for (int k = 0; k < VL; k++) {
+      const int64_t at = k * n + j;
+      tile[k] = at + VL <= end ? vf_load(x + at) : vf_load_n(x + at, count);
+    }
+    vf_transpose(tile);
+    for (int64_t r = 0; r < count; r++) {
+      m = vf_max(m, tile[r]);
+      vf_store(turned + (j + r) * VL, tile[r]);
+    }
+  }
+  for (int64_t r = 0; r < n; r++) {
+    const vf v = vf_exp_normal(vf_load(turned + r * VL) - m);
+    s += v;
+    if (!logarithm) vf_store(turned + r * VL, v);
+  }
+  s = logarithm ? vf_log(s) : vf_set1(1.0f) / s;
+  for (int64_t j = 0; j < n; j += VL) {
+    const int64_t count = i64_min(VL, n - j);
+    EXT_UNROLL
+    for (int k = 0; k < VL; k++) {
+      const vf v = k < count ? vf_load(turned + (j + k) * VL) : vf_zero();
+      tile[k] = logarithm ? v - m - s : v * s;
+    }
+    vf_transpose(tile);
+    EXT_UNROLL
+    for (int k = 0; k < VL; k++) {
+      const int64_t at = k * n + j;
+      if (j == 0 && at + VL <= end)
+        vf_store(y + at, tile[k]);
+      else
+        vf_store_n(y + at, tile[k], count);
+    }
+  }
 }
 
 EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
@@ -154,7 +201,16 @@ EXT_INLINE void few_columns(const softmax_job* job, const float* x, float* y) {
 static int items(void* context, int64_t begin, int64_t end) {
   const softmax_job* job = context;
   const int few = job->inner > 1 && job->inner < VL && job->reduce >= 2 * VL;
-  for (int64_t item = begin; item < end; item++) {
+  int64_t item = begin;
+  if (job->inner == 1 && job->reduce <= SHORT)
+    for (; item + VL <= end; item += VL) {
+      const int64_t at = item * job->reduce;
+      if (job->logarithm)
+        short_slices(1, job->reduce, job->x + at, job->y + at);
+      else
+        short_slices(0, job->reduce, job->x + at, job->y + at);
+    }
+  for (; item < end; item++) {
     int64_t i = item % job->blocks * VL, o = item / job->blocks;
     int64_t at = o * job->reduce * job->inner + i;
     if (job->inner == 1 && job->logarithm)

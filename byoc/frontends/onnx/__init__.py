@@ -39,6 +39,7 @@ from byoc.frontends.onnx.input_shapes import (
 )
 from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.learned_axes import Unequal
+from byoc.frontends.onnx.masked_stores import choose_by_masks
 from byoc.frontends.onnx.named_import import import_named, ranges_of
 from byoc.frontends.onnx.narrow_constants import widen_narrow_constants
 from byoc.frontends.onnx.open_squeeze import declared_ranks, squeeze_as_declared
@@ -220,6 +221,7 @@ def simplify(apart: ApartModel) -> None:
         apart.model.ir_version = max(apart.model.ir_version, 4)
     index_by_rounds(graph)
     collect_sequences(apart.model)
+    choose_by_masks(graph)
     fold_constants(apart.model, apart.weights)
     write_batch_statistics(apart.model)
     fold_batch_norm(apart)

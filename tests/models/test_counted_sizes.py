@@ -51,7 +51,27 @@ _STRIDES = """
   y = Concat<axis = 1>(a, b)
 """
 
+#: The middles of patches as DINOv3's rotary embedding counts them, 0.5, 1.5, ..., and downwards.
+_HALVES = """
+  d = Shape(x)
+  l = Gather(d, one)
+  whole = Div(l, two)
+  n = Cast<to = 1>(whole)
+  up = Range(half, n, step)
+  first = Sub(n, half)
+  down = Range(first, none, back)
+  both = Mul(up, down)
+  column = Unsqueeze(both, one_axis)
+  y = Mul(column, row)
+"""
+
 _CASES = {
+    "halves": (
+        _HALVES,
+        "int64 one = {1}, int64 two = {2}, float half = {0.5}, float step = {1}, float none = {0},"
+        "float back = {-1}, int64[1] one_axis = {1}, float[4] row = {1, 2, 3, -1}",
+        [(2, 5), (1, 1), (1, 2), (3, 9)],
+    ),
     "strides": (
         _STRIDES,
         "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-3}",

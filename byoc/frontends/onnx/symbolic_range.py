@@ -61,15 +61,16 @@ def counted(
 def _steps(operands: Sequence[ShapeValue]) -> sympy.Expr | None:
     """How many steps a range takes, below 0 where it is empty; None for what no number tells.
 
-    The last step may be cut short: from 0 to n in steps of 2.
+    The last step may be cut short: from 0 to n in steps of 2, or from 0.5 to n in steps of 1.
     """
     start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
     if not (step.is_number and step.is_nonzero):
         return None
     gap = sympy.expand(limit - start)
     count = sympy.expand(gap / step)
-    if count.is_integer:
-        return count
+    part, whole = count.as_coeff_Add()
+    if whole.is_integer:
+        return sympy.expand(whole + sympy.ceiling(part))
     if not (step.is_Integer and gap.is_integer):
         return None
     return sympy.sympify(ceil_div(gap if step > 0 else -gap, abs(int(step))))

@@ -122,3 +122,18 @@ def test_sizes_that_the_tracer_fixes() -> None:
             example_inputs=(torch.randn(2, 3),),
             dynamic_shapes=({0: torch.export.Dim("rows")},),
         )
+
+
+def test_failures_that_no_derivative_is_part_of() -> None:
+    def computed(network: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            return x + torch.ones(2, 3)
+        raise ValueError("no such cell")
+
+    with pytest.raises(ModelError, match="cannot export Energy: ValueError: no such cell"):
+        byoc.compile(
+            Energy(nn.Identity(), computed).eval(),
+            "energy.so",
+            example_inputs=(torch.randn(2, 3),),
+            dynamic_shapes=({0: torch.export.Dim("rows")},),
+        )

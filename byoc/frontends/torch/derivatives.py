@@ -39,19 +39,34 @@ Trace = Callable[..., ExportedProgram]
 
 def traced_below_autograd(model: torch.nn.Module, trace: Trace) -> ExportedProgram | None:
     """What a trace below autograd gives, which keeps derivatives; None where that fails, too.
-    Raises ``ModelError`` where it fixes open sizes.
+    Raises ``ModelError`` where it fixes open sizes of a module that computes derivatives.
 
     Attention is taken apart, as the derivatives of its kernels cannot be.
     """
     for around in (nullcontext, partial(_constant_parameters, model)):
-        try:
-            with other_forward(model, torch.enable_grad()), _APART(), _in_reverse(), around():
-                program = trace(below_autograd=True)
-            return program if lost_constant(program) is None else None
-        except Exception as error:
-            if VIOLATED in str(error):
-                raise ModelError(_FIXED) from error
+        with _derivatives_asked() as asked:
+            try:
+                with other_forward(model, torch.enable_grad()), _APART(), _in_reverse(), around():
+                    program = trace(below_autograd=True)
+                return program if lost_constant(program) is None else None
+            except Exception as error:
+                if asked and VIOLATED in str(error):
+                    raise ModelError(_FIXED) from error
     return None
+
+
+@contextmanager
+def _derivatives_asked() -> Iterator[list[int]]:
+    """Of each time that autograd goes backward within this context, how many results it has."""
+    asked: list[int] = []
+    usual = torch.autograd._engine_run_backward
+
+    def noted(results: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        asked.append(len(results))
+        return usual(results, *args, **kwargs)
+
+    with replaced({(torch.autograd, "_engine_run_backward"): noted}):
+        yield asked
 
 
 @contextmanager

@@ -75,8 +75,8 @@ _RESHAPES = tuple(
     getattr(torch.ops.aten, name).default for name in ("view", "reshape", "_unsafe_view")
 )
 
-#: What reads a number from a tensor.
-_READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+#: What reads a number from a tensor, or makes a size of one.
+_READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.sym_max)
 
 
 def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule, Changed]:
@@ -323,7 +323,7 @@ class _Importer:
     def _read(self, node: torch.fx.Node, size: Any) -> None:
         self._builder.begin(self._names[node])
         bounds = self._program.range_constraints.get(size.node.expr)
-        read_number(self._graph, self._values[node.args[0]], size, bounds)
+        read_number(self._graph, node, self._values.get(node.args[0]), bounds)
 
     def _begin(self, node: torch.fx.Node) -> None:
         found = node.meta["val"]

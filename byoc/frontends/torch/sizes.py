@@ -83,6 +83,8 @@ def element_tensor(
             return builder.emit(op.astype(symbols.elements[expr], "int64"))
         if not expr.free_symbols & symbols.elements.keys():
             return size_tensor(builder, symbols.extent_of(expr), "int64")
+        if expr.func is functions.TruncToInt and expr.args[0] in symbols.elements:
+            return made(expr.args[0])
         apply = _WHOLE.get(expr.func)
         if apply is None:
             raise ValueError(f"a number of {expr}, computed from elements; need sums and products")

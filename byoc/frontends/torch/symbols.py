@@ -84,8 +84,8 @@ class Symbols:
         self._multiples = multiples or {}
         self._settled = settled or SettledSizes()
         self._variables: dict[sympy.Symbol, tirx.Var] = {}
-        #: Numbers that a program gives as sizes which the tracer writes otherwise.
-        self._equal: dict[sympy.Basic, int] = {}
+        #: Numbers that a program gives as sizes which the tracer writes otherwise, and counts.
+        self._equal: dict[sympy.Basic, Dim] = {}
         #: What sizes are called that data decided, by PyTorch's names.
         self._found: dict[str, Dim] = {}
         #: Numbers that are read from tensors and can be no sizes, as tensors without axes.
@@ -152,6 +152,13 @@ class Symbols:
             self._found.setdefault(expr.name, name + least if count is None else count)
         extent = self.extent(size)
         return extent if least == 0 else tvm.sym.Analyzer().simplify(extent - least)
+
+    def counted(self, expr: sympy.Basic) -> tirx.PrimExpr:
+        """The count of a size that is computed from elements, whose value the caller gives."""
+        count = symbol(f"count{len(self._found)}")
+        self._found[str(expr)] = self._equal[expr] = count
+        self._variables[count] = tirx.Var(count.name, "int64")
+        return self._variables[count]
 
     def is_uncounted(self, size: Any) -> bool:
         """Whether data decide a size to which no operator has given a value."""

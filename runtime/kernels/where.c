@@ -1,7 +1,15 @@
 /* y[i] = c[i] ? a[i] : b[i] over `shape`; stride 0 broadcasts.  Elements are moved, whatever they
  * mean: one loop per size. */
+#include <string.h>
+
 #include "broadcast.h"
 
+/* Loops of constant steps, which the compiler turns into vector code. */
+#define EXT_SELECT_OF(type, c_at, a_at, b_at) \
+  for (int64_t i = 0; i < n; i++) {           \
+    type u = a[a_at], v = b[b_at];            \
+    y[i] = c[c_at] ? u : v;                   \
+  }
 #define EXT_SELECT(name, type)                                                                \
   static void name(const void* context, int64_t n, const void* const* x, const int64_t* step, \
                    void* result) {                                                            \
@@ -10,26 +18,23 @@
     type* restrict y = result;                                                                \
     int64_t c_step = step[0], a_step = step[1], b_step = step[2];                             \
     (void)context;                                                                            \
-    if (c_step == 1 && a_step == 1 && b_step == 1)                                            \
-      for (int64_t i = 0; i < n; i++) {                                                       \
-        type u = a[i], v = b[i];                                                              \
-        y[i] = c[i] ? u : v;                                                                  \
-      }                                                                                       \
+    if (c_step == 0) { /* one choice for all */                                               \
+      a = c[0] ? a : b;                                                                       \
+      a_step = c[0] ? a_step : b_step;                                                        \
+      if (a_step == 1)                                                                        \
+        memcpy(y, a, (size_t)n * sizeof(type));                                               \
+      else                                                                                    \
+        for (int64_t i = 0; i < n; i++) y[i] = a[i * a_step];                                 \
+    } else if (c_step == 1 && a_step == 1 && b_step == 1)                                     \
+      EXT_SELECT_OF(type, i, i, i)                                                            \
     else if (c_step == 1 && a_step == 1 && b_step == 0)                                       \
-      for (int64_t i = 0; i < n; i++) {                                                       \
-        type u = a[i], v = b[0];                                                              \
-        y[i] = c[i] ? u : v;                                                                  \
-      }                                                                                       \
+      EXT_SELECT_OF(type, i, i, 0)                                                            \
     else if (c_step == 1 && a_step == 0 && b_step == 1)                                       \
-      for (int64_t i = 0; i < n; i++) {                                                       \
-        type u = a[0], v = b[i];                                                              \
-        y[i] = c[i] ? u : v;                                                                  \
-      }                                                                                       \
+      EXT_SELECT_OF(type, i, 0, i)                                                            \
+    else if (c_step == 1 && a_step == 0 && b_step == 0)                                       \
+      EXT_SELECT_OF(type, i, 0, 0)                                                            \
     else                                                                                      \
-      for (int64_t i = 0; i < n; i++) {                                                       \
-        type u = a[i * a_step], v = b[i * b_step];                                            \
-        y[i] = c[i * c_step] ? u : v;                                                         \
-      }                                                                                       \
+      EXT_SELECT_OF(type, i * c_step, i * a_step, i * b_step)                                 \
   }
 EXT_SELECT(select_1, uint8_t)
 EXT_SELECT(select_2, uint16_t)

@@ -96,12 +96,12 @@ def test_floats_of_16_bits_are_not_compared(lib: ctypes.CDLL) -> None:
 
 
 @every("dtype", KERNEL_DTYPES)
-@every("c_axes", [(), (0,)], ids=["full", "broadcast"])
+@every("c_axes", [(), (0,), (-1,)], ids=["full", "broadcast", "broadcast along the last axis"])
 @every("case", cases.BINARY, ids=str)
 def test_where(lib: ctypes.CDLL, case: Broadcast, c_axes: tuple[int, ...], dtype: str) -> None:
     shape, a_axes, b_axes = case
     rng = np.random.default_rng(2)
-    c = _operand(rng, shape, c_axes, "bool")
+    c = _operand(rng, shape, tuple(axis % len(shape) for axis in c_axes), "bool")
     a, b = _operand(rng, shape, a_axes, dtype), _operand(rng, shape, b_axes, dtype)
     y = at_page_end(np.full(shape, 77), NUMPY[dtype])
     p = abi.WhereParams(y.itemsize, len(shape))

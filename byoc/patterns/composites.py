@@ -300,7 +300,7 @@ _SQUARES = call("sum mean", either(times("x", "x"), call("power", "x", 2.0)))
 
 
 def _squares(block: Block, var: relax.Var) -> Found | None:
-    """Of float32; sums of integers wrap around."""
+    """Not of integers, whose sums wrap around."""
     found = find(block, var, _SQUARES)
     if found is None or dtype_of(var) != SINGLE:
         return None

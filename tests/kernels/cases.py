@@ -368,8 +368,7 @@ POOL: tuple[Conv, ...] = (
 
 #: (outer, reduce, inner) of reductions and softmax.
 REDUCE: tuple[tuple[int, int, int], ...] = (
-    *((3, r, 1) for r in (1, 2, 15, 16, 17, 63, 64, 65, 1000)),
-    *((35, r, 1) for r in (1, 3, 5, 16, 17, 31, 80, 127, 256, 257, 300)),
+    *((o, r, 1) for o in (3, 35) for r in (1, 2, 5, 15, 16, 17, 31, 63, 64, 65, 127, 257, 999)),
     *((2, 49, i) for i in (2, 3, 15, 16, 17, 63, 64, 65, 130)),
     (2, 5000, 1),
     (1, 5000, 6),

@@ -69,6 +69,13 @@ class Steps(NamedTuple):
     wanted: Dim
 
 
+class Dividend(NamedTuple):
+    """What is divided, and as much or none, where it may be below 0."""
+
+    found: Dim
+    wanted: Dim
+
+
 def size_or_pair(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     """Two extents that nothing repeats until they are equal."""
     return Size(a, b) if isinstance(a, int) or isinstance(b, int) else (a, b)

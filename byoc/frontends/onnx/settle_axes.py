@@ -46,6 +46,7 @@ from byoc.frontends.onnx.input_shapes import InputShapes
 from byoc.frontends.onnx.learned_axes import (
     LONGEST,
     SIDES,
+    Dividend,
     Elements,
     Steps,
     Unequal,
@@ -167,13 +168,30 @@ def _learn(
     attempt: Callable[..., Settled | None],
     noted: Mapping[tuple[DynamicAxis, ...], Unequal],
 ) -> Settled | None:
-    """An import that knows all sizes, where each before it tells how the axes have to be."""
-    named = axes
+    """An import that knows all sizes, where each before it tells how the axes have to be.
+
+    That a dividend be not below 0 is asked for last: the network may do without the quotient.
+    """
     more = longer(axes, noted.get(axes, []))
     if more != axes and (found := attempt(more)) is not None and not found.unknown:
         return found
+    found = _taught(axes, attempt, noted, dividends=False)
+    if found is None and any(isinstance(p, Dividend) for known in noted.values() for p in known):
+        found = _taught(axes, attempt, noted, dividends=True)
+    return found
+
+
+def _taught(
+    named: tuple[DynamicAxis, ...],
+    attempt: Callable[..., Settled | None],
+    noted: Mapping[tuple[DynamicAxis, ...], Unequal],
+    dividends: bool,
+) -> Settled | None:
+    """Such an import, without or with what dividends tell."""
+    axes = named
     for _ in range(_LESSONS):
-        better = learned(axes, noted.get(axes, []))
+        pairs = [p for p in noted.get(axes, []) if dividends or not isinstance(p, Dividend)]
+        better = learned(axes, pairs)
         if better == axes:
             return None
         axes, found = better, attempt(better)

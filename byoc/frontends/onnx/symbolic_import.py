@@ -35,7 +35,6 @@ from byoc.frontends.onnx.open_squeeze import squeezed, squeezed_to_one
 from byoc.frontends.onnx.paired_axes import least_of_data, note_paired
 from byoc.frontends.onnx.shape_elements import MAX_ELEMENTS, ShapeValue, constant_value
 from byoc.frontends.onnx.shape_values import results_of
-from byoc.frontends.onnx.sides_of_square import sides_of_square
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, filling, joined, repeated, wrapped
 from byoc.frontends.onnx.symbolic_range import (
@@ -50,6 +49,7 @@ from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
 from byoc.frontends.onnx.symbolic_same import same_padded
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
+from byoc.frontends.onnx.unevaluated import wanted_for
 from byoc.ir.dataflow import array_of, is_kernel_float, shape_of
 from codegen_cc.dim import (
     Dim,
@@ -252,7 +252,7 @@ class SymbolicImporter(CheckedImporter):
                 return self._range(node, operands)
             values = results_of(node, operands, self.opset, self._extents)
             if None in values:
-                self.unequal += sides_of_square(node, operands)
+                self.unequal += wanted_for(node, operands)
         if None in values:
             return False
         self._values |= zip(node.output, values, strict=True)

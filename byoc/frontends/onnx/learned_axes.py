@@ -135,8 +135,11 @@ def rows_or_elements(shape: tuple[Dim, ...], wanted: list[Dim]) -> Elements:
 def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis, ...]:
     """The axes with extents that make pairs equal, as far as there are such; else as they are."""
     values: dict[sympy.Symbol, Dim] = {}
+    missed: set[tuple[type, Dim, Dim]] = set()  # layers of a network repeat what is asked for
     for pair in pairs:
         a, b = (with_values(dim, values) for dim in pair)
+        if (type(pair), a, b) in missed:
+            continue
         if isinstance(pair, Elements):
             found = None if same(a, b) else _whole(axes, a, b)
         elif isinstance(pair, Size) and (sized := _tie(axes, a, b, batches=True)) is not None:
@@ -147,7 +150,9 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
             ways = (_tie, _tie_of_cut, _of_size, _of_multiple, _more, _uncut, _multiple)
             found = next(filter(None, (way(axes, a, b) for way in ways)), None)
         if found is None:
+            missed.add((type(pair), a, b))
             continue
+        missed.clear()
         for name, extent in found.items():
             # The symbol of an axis s+3 stands for s, and so does that of 2*s.
             factor, offset = _factor(axes, name) or 1, _offset(axes, name) or 0

@@ -58,3 +58,13 @@ def epilogue(
         other = np.asarray(residual, np.float64)
         acc = acc * other if factor else acc + other
     return activate(after[0], acc, *after[1:])
+
+
+def reduced(kind: str, x: Array) -> tuple[Array, npt.ArrayLike]:
+    """``x[o][r][i]`` over r as ``ext_reduce`` does, and the error that float32 may have."""
+    of_squares = kind.endswith("_squares")
+    terms = x * x if of_squares else x
+    function = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
+    with np.errstate(invalid="ignore"):
+        result = function[kind.removesuffix("_squares")](terms, axis=1)
+    return result, 1e-6 * np.abs(terms).sum(1) if kind.startswith("sum") else 1e-6

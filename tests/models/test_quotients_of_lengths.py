@@ -40,7 +40,7 @@ def _check(model: onnx.ModelProto, path: Path, *lengths: int) -> None:
 
 
 def test_a_length_that_a_reshape_needs_is_not_below_0(tmp_path: Path) -> None:
-    """The steps of a window, as PyTorch's exporter writes them: no size was found but a fixed one."""
+    """The steps of a window, as PyTorch writes them: no size was found but a fixed one."""
     model = _model(
         """pooled = AveragePool<kernel_shape = [5], strides = [2]>(x)
            columns = Unsqueeze(steps, zeroth) shape2 = Concat<axis = 0>(four, columns)

@@ -22,8 +22,9 @@ import onnx
 from onnx import TensorProto, numpy_helper, parser
 
 from benchmarks import beside_engines, harness
+from byoc.bench.comparison import compare_rows
 from byoc.bench.engines import ENGINES
-from byoc.bench.measure import OURS, Row
+from byoc.bench.measure import Row
 from byoc.bench.tables import Sheet, in_words, milliseconds_text
 
 #: By name: inputs, initialisers, and nodes that make y.
@@ -148,13 +149,14 @@ def sheet(names: Mapping[str, str], rows: Sequence[Row], threads: int) -> Sheet:
         *(f"{ENGINES[name].title} ms" for name in beside_engines.ENGINES),
         "byoc / best",
     )
+    ratios = {
+        each.model: f"{each.ratio:.2f}" for each in compare_rows(rows) if each.threads == threads
+    }
     lines = []
     for file, name in names.items():
         found = {row.engine: row for row in rows if (row.model, row.threads) == (file, threads)}
         cells = [_times(found.get(engine)) for engine in beside_engines.ENGINES]
-        peers = [row.p50_ms for engine, row in found.items() if engine != OURS]
-        ratio = f"{found[OURS].p50_ms / min(peers):.2f}" if peers and OURS in found else ""
-        lines.append((name, *cells, ratio))
+        lines.append((name, *cells, ratios.get(file, "")))
     return Sheet(f"Operators, fp32, {in_words(threads)}", headings, lines, left=1)
 
 

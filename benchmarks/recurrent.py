@@ -22,7 +22,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import beside_engines, harness
-from byoc.bench.measure import OURS, Row
+from byoc.bench.comparison import compare_rows
+from byoc.bench.measure import Row
 from byoc.bench.tables import Sheet, in_words
 
 _STEPS = 100
@@ -88,27 +89,19 @@ def _write(layer: Layer, units: int, folder: Path) -> Path:
 
 def sheet(names: Mapping[str, tuple[Layer, int]], rows: Sequence[Row], threads: int) -> Sheet:
     """Our median by the best peer's, a row for each layer and a column for each number of units."""
-    medians: dict[tuple[Layer, int], dict[str, float]] = {}
-    for row in rows:
-        if row.threads == threads:
-            medians.setdefault(names[row.model], {})[row.engine] = row.p50_ms
+    ratios = {
+        names[each.model]: f"{each.ratio:.2f}"
+        for each in compare_rows(rows)
+        if each.threads == threads
+    }
     layers = dict.fromkeys(layer for layer, _ in names.values())
     lines = [
-        (
-            layer.title,
-            str(layer.batch),
-            *(_ratio(medians.get((layer, units), {})) for units in _UNITS),
-        )
+        (layer.title, str(layer.batch), *(ratios.get((layer, units), "") for units in _UNITS))
         for layer in layers
     ]
     headings = ("layer", "batch", *(f"{units} units" for units in _UNITS))
     title = f"byoc's time by the best peer's, {_STEPS} steps, fp32, {in_words(threads)}"
     return Sheet(title, headings, lines, left=1)
-
-
-def _ratio(medians: Mapping[str, float]) -> str:
-    peers = [median for engine, median in medians.items() if engine != OURS]
-    return f"{medians[OURS] / min(peers):.2f}" if peers and OURS in medians else ""
 
 
 @harness.one_line_errors()

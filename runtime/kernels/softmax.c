@@ -67,6 +67,17 @@ EXT_INLINE void slice(const int logarithm, int64_t n, const float* x, float* y) 
   vf_store_n(y + i, v, n - i);
 }
 
+EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
+  return full ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+EXT_INLINE void store(const int full, float* p, vf v, int64_t lanes) {
+  if (full)
+    vf_store(p, v);
+  else
+    vf_store_n(p, v, lanes);
+}
+
 /* VL contiguous slices of n elements, one after the other; `logarithm` is a constant.  Vectors of
  * the first elements may hold some of the next slice as well, whose own come after them. */
 EXT_INLINE void short_slices(const int logarithm, int64_t n, const float* x, float* y) {
@@ -78,7 +89,7 @@ EXT_INLINE void short_slices(const int logarithm, int64_t n, const float* x, flo
     EXT_UNROLL
     for (int k = 0; k < VL; k++) {
       const int64_t at = k * n + j;
-      tile[k] = at + VL <= end ? vf_load(x + at) : vf_load_n(x + at, count);
+      tile[k] = load(at + VL <= end, x + at, count);
     }
     vf_transpose(tile);
     for (int64_t r = 0; r < count; r++) {
@@ -103,23 +114,9 @@ EXT_INLINE void short_slices(const int logarithm, int64_t n, const float* x, flo
     EXT_UNROLL
     for (int k = 0; k < VL; k++) {
       const int64_t at = k * n + j;
-      if (j == 0 && at + VL <= end)
-        vf_store(y + at, tile[k]);
-      else
-        vf_store_n(y + at, tile[k], count);
+      store(j == 0 && at + VL <= end, y + at, tile[k], count);
     }
   }
-}
-
-EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
-  return full ? vf_load(p) : vf_load_n(p, lanes);
-}
-
-EXT_INLINE void store(const int full, float* p, vf v, int64_t lanes) {
-  if (full)
-    vf_store(p, v);
-  else
-    vf_store_n(p, v, lanes);
 }
 
 /* Neighbouring columns of one outer item: VL if `full` (a constant), else `lanes`. */

@@ -23,6 +23,8 @@ def choose_by_masks(graph: onnx.GraphProto) -> None:
     """Write such stores as choices, in place; what only they read is left to ``drop_unused``."""
     fresh: FreshNames | None = None
     for part in all_graphs(graph):
+        if all(node.op_type != "ScatterND" for node in part.node):
+            continue
         made, extents = makers(part), _known_extents(part)
         nodes: list[onnx.NodeProto] = []
         for node in part.node:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-import sympy
 
 from byoc.frontends.onnx.learned_axes import Dividend, Unequal
 from byoc.frontends.onnx.shape_elements import ShapeValue
@@ -38,7 +37,7 @@ def _not_below_zero(above: ShapeValue, below: ShapeValue) -> Unequal:
     shape = np.broadcast_shapes(above.elements.shape, below.elements.shape)
     pairs = zip(*(np.broadcast_to(of.elements, shape).flat for of in (above, below)), strict=True)
     return [
-        Dividend(x, sympy.sympify(above_zero(x)))
+        Dividend(x, above_zero(x))
         for x, y in pairs
         if x.is_integer and x.free_symbols and y.is_Integer and y > 0
     ]
